@@ -1,0 +1,60 @@
+// A rank's threads: the caller and its helpers, meeting by spin-then-sleep. A kernel splits its rows or panels over the
+// team; since no result depends on the split, the number of threads never changes a bit.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "plait/base/base.h"
+#include "plait/tensor/range.h"
+
+namespace plait::kernels {
+
+class Team {
+ public:
+  /// `threads` >= 1, the caller counts as one. cpus: one for each thread to be pinned to, or empty.
+  explicit Team(i64 threads, std::vector<int> cpus = {});
+  ~Team();
+  i64 size() const { return size_; }
+
+  /// f(thread, threads) on every thread, the caller included; returns when all are done. No allocation.
+  template <class F>
+  void run(F&& f) {
+    if (size_ == 1) {
+      f(i64{0}, i64{1});
+      return;
+    }
+    call_ = [](void* p, i64 thread, i64 threads) { (*static_cast<std::remove_reference_t<F>*>(p))(thread, threads); };
+    argument_ = &f;
+    release_and_join();
+  }
+
+  /// f(Range) over [0, n) in contiguous parts of multiples of `grain`, one a thread.
+  template <class F>
+  void split(i64 n, i64 grain, F&& f) {
+    i64 blocks = ceil_div(n, grain);
+    if (size_ == 1 || blocks <= 1) {
+      if (n > 0) f(Range{0, n});
+      return;
+    }
+    run([&](i64 thread, i64 threads) {
+      Range r{blocks * thread / threads * grain, std::min(n, blocks * (thread + 1) / threads * grain)};
+      if (!r.empty()) f(r);
+    });
+  }
+
+ private:
+  void release_and_join();
+  void work(i64 thread, int cpu);
+  i64 size_;
+  void (*call_)(void*, i64, i64) = nullptr;
+  void* argument_ = nullptr;
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};
+  alignas(64) std::atomic<std::uint32_t> pending_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace plait::kernels
