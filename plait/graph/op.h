@@ -28,6 +28,10 @@ int exponent(Class c);
 /// Which element type an output has: `real` (f32, or f64 in tests) or `compute` (the dtype of operands of products).
 enum class Elem : std::uint8_t { real, compute, as_first };
 
+/// What an operand holds, for whoever makes examples: tokens' positions in their sequences, tokens' sequences, the
+/// pages of each sequence, numbers above zero (counts, sums of exponentials).
+enum class Role : std::uint8_t { position, sequence, page_table, positive };
+
 using ValueId = i64;
 constexpr ValueId kNone = -1;
 
@@ -46,6 +50,7 @@ struct Op {
   bool all_whole = false;       // no axis may cut anything of it (what the host reads)
   double flops_per_point = 1;   // times the product of all its factors' sizes
   std::map<int, char> indexes = {};  // operand that holds indices -> the factor that they index
+  std::map<int, Role> roles = {};    // what other operands hold, where random numbers are no example
   /// Cotangents of the outputs (kNone: zero) -> cotangents of the operands (kNone: none).
   std::function<std::vector<ValueId>(Graph&, const Node&, const std::vector<ValueId>&)> vjp = {};
 };

@@ -1,0 +1,12 @@
+// constant: a scalar known when the graph is built.
+#include "plait/graph/graph.h"
+
+namespace plait {
+
+namespace {
+
+const Registry kConstant{Op{.name = "constant", .doc = "the attribute value [1]", .rule = "-> o"}};
+
+}  // namespace
+
+}  // namespace plait
