@@ -25,6 +25,7 @@ std::map<std::string, ValueId> grad(Graph& g, ValueId loss) {
   const i64 forward = static_cast<i64>(g.nodes.size());
   PLAIT_CHECK(forward > 0, "gradient of an empty graph");
   i64 keep = std::exchange(g.layer, g.nodes.back().layer);
+  g.backward = true;
   cotangents[loss].push_back({g.one("constant", {}, {.dims = "1", .x = {{"value", 1}}, .label = "dloss"}), g.layer});
   for (i64 i = forward - 1; i >= 0; i--) {
     Node n = g.nodes[static_cast<size_t>(i)];
@@ -45,6 +46,7 @@ std::map<std::string, ValueId> grad(Graph& g, ValueId loss) {
   for (auto& [name, v] : named)
     if (cotangents.count(v) > 0) out[name] = total(v);
   g.layer = keep;
+  g.backward = false;
   return out;
 }
 

@@ -77,7 +77,7 @@ std::vector<ValueId> Graph::apply(const std::string& op_name, std::vector<ValueI
   if (!op.takes_sums)
     for (ValueId& v : in) v = num(v);
   std::string text = !a.rule.empty() ? a.rule : op.elementwise ? elementwise_rule(*this, op_name, in) : op.rule;
-  Node n{&op, Rule::parse(text), in, {}, std::move(a), layer};
+  Node n{&op, Rule::parse(text), in, {}, std::move(a), layer, backward};
   const std::string where = op_name + (n.attrs.label.empty() ? "" : " (" + n.attrs.label + ")");
   if (n.rule.in.size() != in.size())
     fail(Code::bad_file, "{}: {} operands, want those of \"{}\"", where, in.size(), text);

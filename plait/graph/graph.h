@@ -41,7 +41,8 @@ struct Node {
   Rule rule;
   std::vector<ValueId> in, out;
   Attrs attrs;
-  i64 layer = -1;  // -1: of no layer; the pipeline axis cuts them
+  i64 layer = -1;         // -1: of no layer; the pipeline axis cuts them
+  bool backward = false;  // added by grad: shares no reshard with the forward
 };
 
 /// Size and leaf of a dim.
@@ -58,6 +59,7 @@ class Graph {
   std::map<char, Leaf> dims;             // of the model; leaves belong to it, never to a layout
   std::map<std::string, ValueId> named;  // states and inputs
   i64 layer = -1;                        // of the nodes being added
+  bool backward = false;
   i64 layers = 0;
   DType real = DType::f32, compute = DType::f32, sum = DType::i64;
 
