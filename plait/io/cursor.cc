@@ -2,7 +2,7 @@
 
 namespace plait::io {
 
-std::string quoted(std::string_view text) {
+std::string shown(std::string_view text) {
   constexpr size_t kMost = 80;
   std::string s = "'";
   for (unsigned char c : text.substr(0, kMost)) {

@@ -8,7 +8,7 @@
 namespace plait::io {
 
 /// Text of a file as it may stand in a message: control and non-ASCII bytes escaped, at most 80 of them.
-std::string quoted(std::string_view text);
+std::string shown(std::string_view text);
 
 class Cursor {
  public:

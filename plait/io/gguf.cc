@@ -167,7 +167,7 @@ std::string_view read_name(Cursor& c, std::string_view what) {
   i64 at = c.offset();
   auto name = c.text(what);
   if (name.empty() || static_cast<i64>(name.size()) > kMaxNameBytes || name.find('\0') != name.npos)
-    c.bad(what, at, quoted(name), fmt::format("1 to {} bytes without NUL", kMaxNameBytes));
+    c.bad(what, at, shown(name), fmt::format("1 to {} bytes without NUL", kMaxNameBytes));
   return name;
 }
 
@@ -175,7 +175,7 @@ std::string_view read_name(Cursor& c, std::string_view what) {
 GgufTensor read_tensor(Cursor& c) {
   GgufTensor t;
   t.name = read_name(c, "tensor name");
-  const auto what = fmt::format("tensor {}", quoted(t.name));
+  const auto what = fmt::format("tensor {}", shown(t.name));
   i64 at = c.offset();
   auto dims = c.number<std::uint32_t>(what);
   if (dims > 4) c.bad(what, at, fmt::format("{} dims", dims), "at most 4");
@@ -231,7 +231,7 @@ GgufFile::GgufFile(MappedFile file) {
 void GgufFile::read(size_t file) {
   Cursor c(files_[file]);
   if (auto magic = c.take(4, "magic"); std::memcmp(magic, "GGUF", 4) != 0)
-    c.bad("magic", 0, quoted({reinterpret_cast<const char*>(magic), 4}), "'GGUF'");
+    c.bad("magic", 0, shown({reinterpret_cast<const char*>(magic), 4}), "'GGUF'");
   auto version = c.number<std::uint32_t>("version");
   if (__builtin_bswap32(version) == 2 || __builtin_bswap32(version) == 3)
     c.bad("version", 4, "a big-endian file", "a little-endian one");
@@ -244,11 +244,11 @@ void GgufFile::read(size_t file) {
   for (i64 i = 0; i < num_keys; i++) {
     i64 at = c.offset();
     auto key = read_name(c, "key");
-    const auto what = fmt::format("value of {}", quoted(key));
+    const auto what = fmt::format("value of {}", shown(key));
     auto type = read_type(c, what);
     i64 value_at = c.offset();
     auto value = read_value(c, type, what, 0);
-    if (!values.emplace(key, value).second) c.bad("key", at, fmt::format("{} again", quoted(key)), "each key once");
+    if (!values.emplace(key, value).second) c.bad("key", at, fmt::format("{} again", shown(key)), "each key once");
     keys.push_back(key);
     if (key == "general.alignment") {
       alignment = type == GgufType::u32 ? static_cast<i64>(load<std::uint32_t>(value.data)) : 0;
@@ -270,7 +270,7 @@ void GgufFile::read(size_t file) {
     auto t = read_tensor(c);
     t.file = file;
     if (!tensor_of_.emplace(t.name, tensors_.size()).second)
-      c.bad("tensor name", at, fmt::format("{} again", quoted(t.name)), "each tensor once");
+      c.bad("tensor name", at, fmt::format("{} again", shown(t.name)), "each tensor once");
     tensors_.push_back(std::move(t));
   }
   if (num_tensors == 0) return;
@@ -280,7 +280,7 @@ void GgufFile::read(size_t file) {
   std::vector<const GgufTensor*> order;
   for (size_t i = first; i < tensors_.size(); i++) {
     auto& t = tensors_[i];
-    const auto what = fmt::format("tensor {}", quoted(t.name));
+    const auto what = fmt::format("tensor {}", shown(t.name));
     if (t.offset < 0 || t.offset % alignment != 0)
       c.bad(what, begin, fmt::format("data offset {}", t.offset), fmt::format("a multiple of {}", alignment));
     if (t.offset > room || t.bytes > room - t.offset)
@@ -293,8 +293,8 @@ void GgufFile::read(size_t file) {
   std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
   for (size_t i = 1; i < order.size(); i++)
     if (order[i]->offset - order[i - 1]->offset < order[i - 1]->bytes)
-      c.bad(fmt::format("tensor {}", quoted(order[i]->name)), order[i]->offset,
-            fmt::format("the bytes of tensor {}", quoted(order[i - 1]->name)), "bytes of its own");
+      c.bad(fmt::format("tensor {}", shown(order[i]->name)), order[i]->offset,
+            fmt::format("the bytes of tensor {}", shown(order[i - 1]->name)), "bytes of its own");
 }
 
 void GgufFile::open_siblings() {
@@ -327,7 +327,7 @@ const GgufValue* GgufFile::find(std::string_view key) const {
 void GgufFile::wrong_type(std::string_view key, const GgufValue& v, const char* want) const {
   auto got = v.type == GgufType::array ? fmt::format("array of {} {}", v.count, name_of(v.element))
                                        : std::string(name_of(v.type));
-  fail(Code::bad_file, "[{}] value of {} at offset {}: got {}, want {}", path(), quoted(key), v.data - files_[0].data(),
+  fail(Code::bad_file, "[{}] value of {} at offset {}: got {}, want {}", path(), shown(key), v.data - files_[0].data(),
        got, want);
 }
 
@@ -420,9 +420,9 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 
 const GgufTensor& GgufFile::tensor(std::string_view name) const {
   auto* t = find_tensor(name);
-  if (t == nullptr) fail(Code::bad_file, "[{}] got no tensor {} among {}", path(), quoted(name), tensors_.size());
+  if (t == nullptr) fail(Code::bad_file, "[{}] got no tensor {} among {}", path(), shown(name), tensors_.size());
   if (t->type == nullptr || !t->type->dtype)
-    fail(Code::bad_file, "[{}] tensor {}: got type {}, want F32, F16, BF16, Q4_0, Q4_1 or Q8_0", path(), quoted(name),
+    fail(Code::bad_file, "[{}] tensor {}: got type {}, want F32, F16, BF16, Q4_0, Q4_1 or Q8_0", path(), shown(name),
          t->type != nullptr ? std::string(t->type->name) : fmt::format("{}, which GGUF does not know", t->type_id));
   return *t;
 }

@@ -1,0 +1,20 @@
+// JSON of files that may be hostile: depth limited before parsing, keys unique, errors named.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "plait/base/base.h"
+
+namespace plait::io {
+
+constexpr int kMaxJsonDepth = 64;
+constexpr i64 kMaxConfigBytes = i64{16} << 20;
+
+/// A whole text as JSON (UTF-8, no byte order mark, no comments).
+///   where   the file, for messages
+///   errors  bad_file: deeper than kMaxJsonDepth, a key twice in one object, not JSON (at which byte)
+nlohmann::json parse_json(std::string_view text, std::string_view where);
+
+/// A file's JSON; refused when it is longer than max_bytes.
+nlohmann::json read_json(const std::string& path, i64 max_bytes = kMaxConfigBytes);
+
+}  // namespace plait::io
