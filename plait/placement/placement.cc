@@ -286,9 +286,14 @@ std::vector<Move> reshard(const Binding& b, Placement have, const Placement& wan
     by[c].push_back(r);
     if (r == rank) mine = c;
   }
-  std::vector<std::vector<i64>> groups{by[mine]};
-  for (auto& [c, g] : by)
-    if (c != mine) groups.push_back(g);
+  // Then those that differ only where something changes, so that no other axis is crossed without need.
+  std::vector<std::pair<i64, std::vector<i64>>> groups;
+  for (auto& [c, g] : by) {
+    i64 far = c == mine ? 0 : 1;
+    for (size_t a = 0; a < c.size(); a++) far += c[a] != mine[a] && have[a] == want[a] ? 2 : 0;
+    groups.emplace_back(far, g);
+  }
+  std::stable_sort(groups.begin(), groups.end(), [](auto& x, auto& y) { return x.first < y.first; });
 
   std::vector<Move> out;
   std::vector<Box> left;
@@ -296,7 +301,7 @@ std::vector<Move> reshard(const Binding& b, Placement have, const Placement& wan
   bool holds = true;
   for (size_t a = 0; a < me.size(); a++) holds &= want[a].holders.has(me[a]);
   if (dims.empty() && !holds) left.clear();
-  for (auto& g : groups) {
+  for (auto& [far, g] : groups) {
     if (left.empty()) break;
     std::vector<i64> holders;  // of anything
     Box all;
@@ -328,6 +333,20 @@ std::vector<Move> reshard(const Binding& b, Placement have, const Placement& wan
   }
   PLAIT_CHECK(left.empty() || partial, "reshard of [{}]: an element has no holder", dims);
   return out;
+}
+
+std::vector<bool> axes_moved(const Placement& have, const Placement& want) {
+  std::vector<bool> moved(have.size(), false);
+  for (size_t a = 0; a < have.size(); a++) moved[a] = !(have[a] == want[a]);
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t a = 0; a < have.size(); a++)
+      for (size_t b = 0; b < have.size() && !moved[a]; b++) {
+        auto same = [&](i64 dim) { return dim >= 0 && (dim == have[b].dim || dim == want[b].dim); };
+        if (moved[b] && (same(have[a].dim) || same(want[a].dim))) moved[a] = again = true;
+      }
+  }
+  return moved;
 }
 
 }  // namespace plait

@@ -115,6 +115,9 @@ struct Move {
 };
 std::vector<Move> reshard(const Binding& b, Placement have, const Placement& want, const std::string& dims, i64 rank);
 
+/// Axes along which a reshard may move something: those that change, and those that cut the same dim as one that does.
+std::vector<bool> axes_moved(const Placement& have, const Placement& want);
+
 /// "tp:/N" "tp:sum" "pp:whole@0,3": axes of size 1 are left out; "whole" for nothing cut.
 std::string to_string(const Placement& p, const Plan& plan, const std::string& dims);
 /// The inverse, for text forms.

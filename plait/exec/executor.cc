@@ -1,0 +1,433 @@
+#include "plait/exec/executor.h"
+
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "plait/kernels/panels.h"
+#include "plait/kernels/reference/reference.h"
+
+namespace plait {
+
+namespace {
+
+/// Seconds a tick of the time stamp counter, measured once.
+double tick_s() {
+  static const double kTick = [] {
+    auto t0 = std::chrono::steady_clock::now();
+    u64 c0 = __rdtsc();
+    while (std::chrono::steady_clock::now() - t0 < std::chrono::milliseconds(5)) {}
+    double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count();
+    return s / static_cast<double>(__rdtsc() - c0);
+  }();
+  return kTick;
+}
+
+i64 element_bytes(const Box& b, DType t) { return bytes_of(t, volume(b)); }
+
+/// The value whose memory a node's output takes: its in-place state, or what the host reads.
+ValueId shares_memory_with(const ShardedGraph& s, const Step& st) {
+  if (st.node < 0) return kNone;
+  const Node& n = s.graph.nodes[static_cast<size_t>(st.node)];
+  if (!n.attrs.alias.empty()) return s.graph.named.at(n.attrs.alias);
+  if (n.op->name == "read") return st.in[0];
+  return kNone;
+}
+
+void fill(const View& v, Type t) {
+  if (t == Type::max) {
+    PLAIT_CHECK(v.dtype == DType::f32 || v.dtype == DType::f64, "a max of {}", name_of(v.dtype));
+    for (i64 i = 0; i < v.elements(); i++)
+      v.dtype == DType::f32 ? void(v.as<float>()[i] = -INFINITY) : void(v.as<double>()[i] = -INFINITY);
+  } else {
+    std::memset(v.data, 0, static_cast<size_t>(bytes_of(v.dtype, v.elements())));
+  }
+}
+
+}  // namespace
+
+Sizes bound_sizes(const Graph& g, const Symbols& symbols) {
+  Sizes s = static_sizes(g);
+  for (auto& [dim, leaf] : g.dims) {
+    if (leaf.size > 0) continue;
+    auto it = symbols.size.find(dim);
+    PLAIT_CHECK(it != symbols.size.end(), "symbol {} of graph {} is not bound", dim, g.name);
+    s.dims[dim] = Edges{it->second, std::max<i64>(leaf.leaf, 1), {}};
+  }
+  if (auto t = s.dims.find('T'); t != s.dims.end()) {
+    i64 n = t->second.size;
+    t->second.given = symbols.token_edges;
+    s.sequence_edges = symbols.sequence_edges.empty() ? std::vector<i64>{0, n} : symbols.sequence_edges;
+  }
+  return s;
+}
+
+std::vector<std::vector<bool>> communicating_axes(const ShardedGraph& s) {
+  std::set<std::vector<bool>> all;
+  for (auto& st : s.steps)
+    if (st.node < 0) all.insert(axes_moved(s.of(st.source), s.of(st.value)));
+  return {all.begin(), all.end()};
+}
+
+StateShape state_shape(const ShardedGraph& s, const std::string& name, i64 rank, const ExecutorOptions& o) {
+  const Graph& g = s.graph;
+  ValueId v = g.named.at(name);
+  Sizes sizes = static_sizes(g);
+  Binding b(s.plan, sizes);
+  StateShape shape{g.at(v).dtype, Layout::rows, b.box(s.of(v), g.at(v).dims, rank), 0, 0, 0};
+  if (!o.reference) {
+    bool panels = true, used = false, keys = false;
+    for (auto& n : g.nodes)
+      for (size_t k = 0; k < n.in.size(); k++) {
+        if (n.in[k] != v) continue;
+        if (n.op->name == "matmul" && k == 1) {
+          i64 rows = 1, cols = 1;
+          for (size_t d = 0; d < n.rule.in[1].size(); d++)
+            (n.rule.in_output(n.rule.in[1][d][0]) ? rows : cols) *= shape.box[d].size();
+          panels &= !used || (shape.n == rows && shape.k == cols);
+          used = true;
+          shape.n = rows;
+          shape.k = cols;
+        } else if (n.op->name == "kv_write" && k == 0) {
+          for (auto& reader : g.nodes) keys |= reader.op->name == "attention_paged" && reader.in[1] == n.out[0];
+        } else if (n.op->name != "embedding") {
+          panels = false;
+        }
+      }
+    if (used && panels && kernels::has_panels(shape.dtype)) shape.layout = Layout::panels;
+    if (keys) shape.layout = Layout::pages;
+  }
+  shape.bytes = shape.layout == Layout::panels ? kernels::panel_bytes(shape.dtype, shape.n, shape.k)
+                                               : element_bytes(shape.box, shape.dtype);
+  return shape;
+}
+
+Arena plan_arena(const Program& p, const Symbols& bounds) {
+  const ShardedGraph& s = *p.sharded;
+  Sizes sizes = bound_sizes(s.graph, bounds);
+  Binding b(s.plan, sizes);
+  const size_t n = s.placement.size();
+  std::vector<i64> first(n, -1), last(n, -1), owner(n);
+  for (size_t v = 0; v < n; v++) owner[v] = static_cast<i64>(v);
+  auto touch = [&](ValueId v, i64 at) {
+    auto o = static_cast<size_t>(owner[static_cast<size_t>(v)]);
+    if (first[o] < 0) first[o] = at;
+    last[o] = std::max(last[o], at);
+  };
+  for (size_t i = 0; i < p.calls.size(); i++) {
+    const Call& c = p.calls[i];
+    const Step& st = p.step(c);
+    auto at = static_cast<i64>(i);
+    if (c.kind == Call::Kind::kernel) {
+      const Node& node = p.node(c);
+      if (ValueId same = shares_memory_with(s, st); same != kNone)
+        owner[static_cast<size_t>(node.out[0])] = owner[static_cast<size_t>(same)];
+      for (ValueId v : st.in) touch(v, at);
+      for (ValueId v : node.out) touch(v, at);
+      if (node.op->name == "read")
+        touch(node.out[0], static_cast<i64>(p.calls.size()));  // the host reads it afterwards
+    } else {
+      touch(st.source, at);  // both lie still from start to wait
+      touch(st.value, at);
+    }
+  }
+  struct Item {
+    size_t value;
+    i64 bytes;
+  };
+  std::vector<Item> items;
+  for (size_t v = 0; v < n; v++) {
+    if (first[v] < 0 || s.graph.at(s.origin[v]).kind != Kind::temp) {
+      if (first[v] < 0 || s.origin[v] == static_cast<ValueId>(v))
+        continue;  // states and inputs; their reshards are temporaries
+    }
+    items.push_back({v, round_up(element_bytes(b.box(s.placement[v], s.graph.at(s.origin[v]).dims, p.rank),
+                                               s.graph.at(s.origin[v]).dtype),
+                                 64)});
+  }
+  // Largest first, each at the lowest offset that is free over its whole life.
+  std::stable_sort(items.begin(), items.end(), [](auto& x, auto& y) { return x.bytes > y.bytes; });
+  Arena arena{std::vector<i64>(n, -1), 0};
+  std::vector<Item> laid;
+  for (auto& item : items) {
+    std::vector<Range> taken;
+    for (auto& l : laid)
+      if (first[l.value] <= last[item.value] && first[item.value] <= last[l.value])
+        taken.push_back({arena.offset[l.value], arena.offset[l.value] + l.bytes});
+    std::sort(taken.begin(), taken.end(), [](Range x, Range y) { return x.begin < y.begin; });
+    i64 at = 0;
+    for (auto& t : taken) {
+      if (t.begin >= at + item.bytes) break;
+      at = std::max(at, t.end);
+    }
+    arena.offset[item.value] = at;
+    arena.bytes = std::max(arena.bytes, at + item.bytes);
+    laid.push_back(item);
+  }
+  for (size_t v = 0; v < n; v++)
+    if (owner[v] != static_cast<i64>(v)) arena.offset[v] = arena.offset[static_cast<size_t>(owner[v])];
+  return arena;
+}
+
+struct Executor::Bound {
+  Sizes sizes;
+  std::unique_ptr<Binding> binding;
+  struct Prepared {
+    kernels::Run run;  // of kernels; empty: nothing to do
+    Reshard* reshard = nullptr;
+    View in, out;  // of reshards
+    const char* kernel = "";
+  };
+  std::vector<Prepared> calls;
+  std::map<i64, std::unique_ptr<Reshard>> reshards;  // by step
+  std::vector<View> views;                           // by value
+};
+
+Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find)
+    : program_(std::move(program)), bounds_(std::move(bounds)), options_(options), find_(std::move(find)) {
+  const ShardedGraph& s = *program_.sharded;
+  arena_ = plan_arena(program_, bounds_);
+  memory_ = Buffer(arena_.bytes);
+  Sizes sizes = bound_sizes(s.graph, bounds_);
+  Binding b(s.plan, sizes);
+  for (auto& [name, v] : s.graph.named) {
+    const Value& x = s.graph.at(v);
+    if (x.kind == Kind::state) {
+      StateShape shape = state_shape(s, name, program_.rank, options_);
+      Buffer memory(shape.bytes);
+      View view{memory.data(), shape.dtype, shape.layout, shape.box};
+      states_.emplace(name, std::pair{std::move(view), std::move(memory)});
+    } else {
+      Box box = b.box(s.of(v), x.dims, program_.rank);
+      Buffer memory(element_bytes(box, x.dtype));
+      View view{memory.data(), x.dtype, Layout::rows, box};
+      inputs_.emplace(name, std::pair{std::move(view), std::move(memory)});
+    }
+  }
+  reset_profile();
+}
+
+Executor::~Executor() = default;
+
+const View& Executor::state(const std::string& name) const {
+  auto it = states_.find(name);
+  PLAIT_CHECK(it != states_.end(), "no state {}", name);
+  return it->second.first;
+}
+
+void* Executor::input_data(const std::string& name) const {
+  auto it = inputs_.find(name);
+  PLAIT_CHECK(it != inputs_.end(), "no input {}", name);
+  return it->second.first.data;
+}
+
+i64 Executor::state_bytes() const {
+  i64 n = 0;
+  for (auto& [name, s] : states_) n += s.second.bytes();
+  return n;
+}
+
+View Executor::view(ValueId v, const Binding& b) const {
+  const ShardedGraph& s = *program_.sharded;
+  const Value& x = s.logical(v);
+  if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::state) return states_.at(x.name).first;
+  View out{nullptr, x.dtype, Layout::rows, b.box(s.of(v), x.dims, program_.rank)};
+  if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::input)
+    out.data = inputs_.at(x.name).second.data();
+  else if (i64 o = arena_.offset[static_cast<size_t>(v)]; o >= 0)
+    out.data = memory_.data() + o;
+  return out;
+}
+
+std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
+  const ShardedGraph& s = *program_.sharded;
+  const Graph& g = s.graph;
+  auto bound = std::make_unique<Bound>();
+  bound->sizes = bound_sizes(g, symbols);
+  bound->binding = std::make_unique<Binding>(s.plan, bound->sizes);
+  const Binding& b = *bound->binding;
+  const Coords at = b.mesh().coords(program_.rank);
+  for (size_t v = 0; v < s.placement.size(); v++) bound->views.push_back(view(static_cast<ValueId>(v), b));
+  auto view_of = [&](ValueId v) -> View& { return bound->views[static_cast<size_t>(v)]; };
+
+  for (auto& c : program_.calls) {
+    const Step& st = program_.step(c);
+    Bound::Prepared p;
+    if (c.kind != Call::Kind::kernel) {
+      auto& r = bound->reshards[c.step];
+      if (!r) {
+        const Value& x = s.logical(st.source);
+        auto along = axes_moved(s.of(st.source), s.of(st.value));
+        DType wire =
+            x.type == Type::sum && options_.sum_wire == DType::bf16 && x.dtype == DType::f32 ? DType::bf16 : x.dtype;
+        r = std::make_unique<Reshard>(b, s.of(st.source), s.of(st.value), Reshard::Shape{x.dims, x.type, x.dtype, wire},
+                                      program_.rank, find_(along), x.name.c_str());
+      }
+      p.reshard = r.get();
+      p.in = view_of(st.source);
+      p.out = view_of(st.value);
+      bound->calls.push_back(std::move(p));
+      continue;
+    }
+    const Node& n = program_.node(c);
+    if (ValueId same = shares_memory_with(s, st); same != kNone) {
+      const View& memory = view_of(same);
+      View& out = view_of(n.out[0]);
+      out.data = memory.data;
+      out.layout = memory.layout;
+      if (n.op->name == "read") {
+        bound->calls.push_back(std::move(p));
+        continue;
+      }
+    }
+    kernels::Args a;
+    a.op = n.op->name;
+    a.in_terms = n.rule.in;
+    a.out_terms = n.rule.out;
+    a.contracted = n.rule.contracted();
+    a.attrs = n.attrs.x;
+    if (g.dims.count('N') > 0 && g.dims.count('K') > 0) a.group = g.size('N') / g.size('K');
+    auto& cuts = s.cuts[static_cast<size_t>(st.node)];
+    auto term = [&](const Rule::Term& t, const std::string& dims) {
+      for (size_t d = 0; d < t.size(); d++) {
+        Range r = b.range(dims[d], group_uses(n, cuts, t[d], dims[d], s.plan), at);
+        for (size_t x = 0; x < cuts.size(); x++)
+          if (!cuts[x].holders.has(at[x])) r = {0, 0};
+        a.ranges[t[d]] = r;
+        if (g.has_leaves(dims[d])) a.leaves[t[d].back()] = bound->sizes.dims.at(dims[d]).list();
+      }
+    };
+    bool empty = true, nothing_summed = false;
+    for (size_t k = 0; k < n.in.size(); k++) {
+      term(n.rule.in[k], g.at(n.in[k]).dims);
+      a.in.push_back(view_of(st.in[k]));
+    }
+    for (size_t k = 0; k < n.out.size(); k++) {
+      term(n.rule.out[k], g.at(n.out[k]).dims);
+      a.out.push_back(view_of(n.out[k]));
+      empty &= a.out.back().elements() == 0;
+    }
+    for (size_t k = 0; k < n.in.size(); k++)  // what it reads is there
+      for (size_t d = 0; !n.op->takes_sums && d < n.rule.in[k].size(); d++)
+        PLAIT_CHECK(a.in[k].box[d].contains(a.ranges[n.rule.in[k][d]]), "{}: operand {} holds {}, needs {} of {}",
+                    program_.label(c), k, to_string(a.in[k].box), to_string(a.ranges[n.rule.in[k][d]]),
+                    n.rule.in[k][d]);
+    const Value& o = g.at(n.out[0]);
+    a.exponent = exponent(n.op->name == "finish" ? g.at(n.in[0]).cls : o.cls);
+    for (auto& t : n.rule.in)
+      for (auto& group : t)
+        if (a.contracted.find(group[0]) != std::string::npos && n.op->follows.count(group[0]) == 0) {
+          nothing_summed |= a.ranges[group].empty();
+          if (auto l = a.leaves.find(group.back()); l != a.leaves.end())
+            a.model_leaves = std::max<i64>(a.model_leaves, static_cast<i64>(l->second.size()) - 1);
+        }
+    if (empty) {
+      bound->calls.push_back(std::move(p));
+      continue;
+    }
+    if (nothing_summed) {
+      p.run = [out = a.out, type = o.type](kernels::Context&) {
+        for (auto& v : out) fill(v, type);
+      };
+      p.kernel = "nothing to sum";
+      bound->calls.push_back(std::move(p));
+      continue;
+    }
+    std::string declined;
+    auto choose = [&](std::span<const kernels::Kernel> list) {
+      for (auto& k : list) {
+        if (p.run) return;
+        auto r = k.prepare(a);
+        if (r) {
+          p.run = std::move(*r);
+          p.kernel = k.name;
+        } else {
+          declined += fmt::format("\n  {}: {}", k.name, r.why());
+        }
+      }
+    };
+    if (!options_.reference) choose(kernels::cpu_kernels(a.op));
+    choose(kernels::reference_kernels(a.op, g.real));
+    PLAIT_CHECK(p.run != nullptr, "{} ({}) has no kernel that takes it:{}", a.op, program_.label(c), declined);
+    bound->calls.push_back(std::move(p));
+  }
+  return bound;
+}
+
+void Executor::bind(const Symbols& s) {
+  for (auto& [dim, n] : s.size) {
+    auto it = bounds_.size.find(dim);
+    PLAIT_CHECK(it != bounds_.size.end(), "symbol {} has no bound", dim);
+    if (n < 0 || n > it->second)
+      fail(Code::does_not_fit, "binding {} = {}, planned for at most {}", dim, n, it->second);
+  }
+  auto it = bound_.find(s);
+  if (it == bound_.end()) {
+    if (bound_.size() >= 64) bound_.clear();  // bindings are cheap; a long run must not keep one for each size it met
+    it = bound_.emplace(s, prepare(s)).first;
+  }
+  now_ = it->second.get();
+}
+
+void Executor::run(kernels::Context& context) {
+  PLAIT_CHECK(now_ != nullptr, "run before bind");
+  u64 before = __rdtsc();
+  const double tick = tick_s();
+  for (size_t i = 0; i < now_->calls.size(); i++) {
+    auto& p = now_->calls[i];
+    const Call& c = program_.calls[i];
+    if (p.reshard != nullptr) {
+      if (c.kind == Call::Kind::start)
+        p.reshard->start(p.in, p.out);
+      else
+        p.reshard->wait();
+    } else if (p.run) {
+      p.run(context);
+      if (context.overflow)
+        fail(Code::not_finite, "{} ({}) of layer {}: a partial sum is not finite or may overflow its 64-bit integer",
+             program_.node(c).op->name, program_.label(c), program_.node(c).layer);
+    }
+    u64 after = __rdtsc();
+    double s = static_cast<double>(after - before) * tick;
+    before = after;
+    profile_.call_s[i] += s;
+    (p.reshard != nullptr ? profile_.comm_s : profile_.kernel_s) += s;
+    if (watch_ && c.kind != Call::Kind::start) {
+      if (c.kind == Call::Kind::wait)
+        watch_(c, program_.step(c).value, p.out);
+      else
+        for (ValueId v : program_.node(c).out) watch_(c, v, now_->views[static_cast<size_t>(v)]);
+      before = __rdtsc();
+    }
+  }
+  profile_.runs++;
+}
+
+View Executor::output(const std::string& label) const {
+  PLAIT_CHECK(now_ != nullptr, "output before a run");
+  const Graph& g = program_.sharded->graph;
+  for (size_t i = g.nodes.size(); i-- > 0;)
+    if (g.nodes[i].attrs.label == label) return now_->views[static_cast<size_t>(g.nodes[i].out[0])];
+  PLAIT_CHECK(false, "no value labelled {}", label);
+}
+
+void Executor::reset_profile() {
+  profile_ = {};
+  profile_.call_s.assign(program_.calls.size(), 0);
+}
+
+std::string Executor::kernels_text() const {
+  std::string s;
+  if (now_ == nullptr) return s;
+  for (size_t i = 0; i < program_.calls.size(); i++)
+    if (program_.calls[i].kind == Call::Kind::kernel)
+      s += fmt::format("{:<28} {:<16} {}\n", program_.label(program_.calls[i]),
+                       program_.node(program_.calls[i]).op->name, now_->calls[i].kernel);
+  return s;
+}
+
+}  // namespace plait

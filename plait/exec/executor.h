@@ -1,0 +1,110 @@
+// A Program with its memory, as one rank runs it: states, inputs, an arena planned at the bounds, and for each binding
+// of the symbols (T, R) a list of prepared calls. Running a bound program allocates nothing.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "plait/comm/communicator.h"
+#include "plait/exec/program.h"
+#include "plait/exec/reshard.h"
+#include "plait/kernels/kernel.h"
+
+namespace plait {
+
+/// Bound sizes of the symbols, with the edges that data gives (sequence starts of T).
+struct Symbols {
+  std::map<char, i64> size;
+  std::vector<i64> token_edges, sequence_edges;  // of T, where a plan cuts it; empty: one leaf, one sequence
+  bool operator<(const Symbols& o) const {
+    return std::tie(size, token_edges, sequence_edges) < std::tie(o.size, o.token_edges, o.sequence_edges);
+  }
+};
+Sizes bound_sizes(const Graph& g, const Symbols& s);
+
+struct ExecutorOptions {
+  bool reference = false;       // only reference kernels, everything row-major
+  DType sum_wire = DType::i64;  // bf16: sums travel narrow (needs f32 sums)
+};
+
+/// Communicators by the axes along which their ranks differ; may return null for a rank alone.
+using FindCommunicator = std::function<comm::Communicator*(const std::vector<bool>& along)>;
+/// All axis sets along which the reshards of a sharded graph move something, each once.
+std::vector<std::vector<bool>> communicating_axes(const ShardedGraph& s);
+
+/// How a state lies in a rank's memory.
+struct StateShape {
+  DType dtype;
+  Layout layout = Layout::rows;
+  Box box;
+  i64 n = 0, k = 0;  // of panels
+  i64 bytes = 0;
+};
+StateShape state_shape(const ShardedGraph& s, const std::string& name, i64 rank, const ExecutorOptions& o);
+
+/// Where temporaries lie in the arena: an offset for each value (-1: not there), planned at the bounds.
+struct Arena {
+  std::vector<i64> offset;
+  i64 bytes = 0;
+};
+Arena plan_arena(const Program& p, const Symbols& bounds);
+
+struct Profile {
+  double kernel_s = 0, comm_s = 0;  // comm: everything from start to wait, waiting included
+  std::vector<double> call_s;       // by call of the program
+  i64 runs = 0;
+};
+
+class Executor {
+ public:
+  Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find);
+  ~Executor();
+  const Program& program() const { return program_; }
+
+  const View& state(const std::string& name) const;
+  /// Row-major memory of an input at the bounds; fill the first elements before a run.
+  template <class T>
+  T* input(const std::string& name) const {
+    return static_cast<T*>(input_data(name));
+  }
+
+  /// Selects the calls for these symbols, preparing them when they are new. Error(does_not_fit) beyond the bounds.
+  void bind(const Symbols& s);
+  void run(kernels::Context& context);
+
+  /// A value of the last run, by its label; valid until the next run. Only what the host reads is sure to be there.
+  View output(const std::string& label) const;
+
+  /// Called after each call with every value it made (for `verify`); null: not at all.
+  using Watch = std::function<void(const Call&, ValueId, const View&)>;
+  void watch(Watch w) { watch_ = std::move(w); }
+
+  i64 arena_bytes() const { return arena_.bytes; }
+  i64 state_bytes() const;
+  const Profile& profile() const { return profile_; }
+  void reset_profile();
+  /// Which kernel each call took, for `explain` and errors.
+  std::string kernels_text() const;
+
+ private:
+  struct Bound;
+  void* input_data(const std::string& name) const;
+  std::unique_ptr<Bound> prepare(const Symbols& s);
+  View view(ValueId v, const Binding& b) const;
+
+  Program program_;
+  Symbols bounds_;
+  ExecutorOptions options_;
+  FindCommunicator find_;
+  Arena arena_;
+  Buffer memory_;
+  std::map<std::string, std::pair<View, Buffer>> states_;
+  std::map<std::string, std::pair<View, Buffer>> inputs_;
+  std::map<Symbols, std::unique_ptr<Bound>> bound_;
+  Bound* now_ = nullptr;
+  Watch watch_;
+  Profile profile_;
+};
+
+}  // namespace plait

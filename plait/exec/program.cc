@@ -1,0 +1,191 @@
+#include "plait/exec/program.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace plait {
+
+namespace {
+
+bool holds(const Placement& p, const Coords& at) {
+  bool h = true;
+  for (size_t a = 0; a < p.size(); a++) h &= p[a].holders.has(at[a]);
+  return h;
+}
+
+/// Is this rank a holder before or after, or in the group of one that is?
+bool takes_part(const ShardedGraph& s, const Step& st, const Coords& at) {
+  const Placement &have = s.of(st.source), &want = s.of(st.value);
+  auto moved = axes_moved(have, want);
+  for (size_t a = 0; a < at.size(); a++)
+    if (!moved[a] && !(have[a].holders.has(at[a]) || want[a].holders.has(at[a]))) return false;
+  return true;
+}
+
+bool runs(const ShardedGraph& s, const Step& st, const Coords& at) {
+  if (st.node < 0) return takes_part(s, st, at);
+  const Node& n = s.graph.nodes[static_cast<size_t>(st.node)];
+  return holds(s.of(n.out[0]), at);
+}
+
+std::vector<ValueId> reads(const Step& st) { return st.node < 0 ? std::vector<ValueId>{st.source} : st.in; }
+
+std::vector<ValueId> writes(const ShardedGraph& s, const Step& st) {
+  if (st.node < 0) return {st.value};
+  return s.graph.nodes[static_cast<size_t>(st.node)].out;
+}
+
+}  // namespace
+
+std::string Program::label(const Call& c) const {
+  const Step& st = step(c);
+  if (st.node < 0) return sharded->logical(st.source).name;
+  const Node& n = node(c);
+  return n.attrs.label.empty() ? n.op->name : n.attrs.label;
+}
+
+Program partition(std::shared_ptr<const ShardedGraph> sharded, i64 rank) {
+  const ShardedGraph& s = *sharded;
+  Program p{sharded, rank, {}};
+  const Coords at = s.plan.mesh().coords(rank);
+  // Starts go up to right behind what makes their operand, in order of the steps (all ranks start in one order).
+  std::map<ValueId, std::vector<i64>> starts_after;
+  std::set<ValueId> made;
+  for (auto& st : s.steps)
+    for (ValueId v : writes(s, st)) made.insert(v);
+  std::vector<i64> at_once;
+  for (size_t i = 0; i < s.steps.size(); i++) {
+    const Step& st = s.steps[i];
+    if (st.node >= 0 || !runs(s, st, at)) continue;
+    (made.count(st.source) > 0 ? starts_after[st.source] : at_once).push_back(static_cast<i64>(i));
+  }
+  auto start = [&](std::vector<i64>& list) {
+    for (i64 i : list) p.calls.push_back({Call::Kind::start, i});
+    list.clear();
+  };
+  start(at_once);
+  for (size_t i = 0; i < s.steps.size(); i++) {
+    const Step& st = s.steps[i];
+    if (runs(s, st, at)) p.calls.push_back({st.node < 0 ? Call::Kind::wait : Call::Kind::kernel, static_cast<i64>(i)});
+    for (ValueId v : writes(s, st)) start(starts_after[v]);
+  }
+  p.verify();
+  return p;
+}
+
+void Program::verify() const {
+  const ShardedGraph& s = *sharded;
+  const Coords at = s.plan.mesh().coords(rank);
+  std::set<ValueId> ready;
+  for (auto& [name, v] : s.graph.named) ready.insert(v);
+  std::set<i64> started, done;
+  for (auto& c : calls) {
+    if (c.step < 0 || c.step >= static_cast<i64>(s.steps.size()))
+      fail(Code::bad_file, "program: call of step {}, which is not there", c.step);
+    const Step& st = step(c);
+    const std::string where = "program: " + label(c);
+    if ((c.kind == Call::Kind::kernel) != (st.node >= 0))
+      fail(Code::bad_file, "{}: a call of another kind than its step", where);
+    if (c.kind != Call::Kind::wait)
+      for (ValueId v : reads(st))
+        if (ready.count(v) == 0 && holds(s.of(v), at))
+          fail(Code::bad_file, "{}: reads %{} before it is made", where, v);
+    if (c.kind == Call::Kind::start && !started.insert(c.step).second) fail(Code::bad_file, "{}: started twice", where);
+    if (c.kind == Call::Kind::start) continue;
+    if (c.kind == Call::Kind::wait && started.count(c.step) == 0)
+      fail(Code::bad_file, "{}: waits for what was not started", where);
+    if (!done.insert(c.step).second) fail(Code::bad_file, "{}: runs twice", where);
+    for (ValueId v : writes(s, st)) ready.insert(v);
+  }
+  for (i64 i : started)
+    if (done.count(i) == 0) fail(Code::bad_file, "program: step {} is started and never waited for", i);
+}
+
+std::string Program::text() const {
+  const ShardedGraph& s = *sharded;
+  std::string out = fmt::format("program rank {} # {}\n", rank, s.plan.mesh().describe(rank));
+  Sizes sizes = static_sizes(s.graph);
+  Binding b(s.plan, sizes);
+  auto show = [&](ValueId v) {
+    std::string t = fmt::format("%{}[", v);
+    Coords at = b.mesh().coords(rank);
+    const std::string& dims = s.logical(v).dims;
+    for (size_t d = 0; d < dims.size(); d++) {
+      auto uses = Binding::uses(s.of(v), static_cast<i64>(d));
+      bool known = sizes.knows(dims[d]);
+      for (auto& u : uses) known &= sizes.knows(u.by == 'S' ? 'T' : u.by);
+      t += (d > 0 ? " " : "") + std::string(1, dims[d]);
+      if (known && !uses.empty()) t += "=" + to_string(b.range(dims[d], uses, at));
+      if (!known && !uses.empty()) t += "/";
+    }
+    return t + "]";
+  };
+  for (auto& c : calls) {
+    const Step& st = step(c);
+    if (c.kind == Call::Kind::kernel) {
+      const Node& n = node(c);
+      std::string outs, ins;
+      for (ValueId v : n.out) outs += (outs.empty() ? "" : ", ") + show(v);
+      for (ValueId v : st.in) ins += (ins.empty() ? "" : ", ") + show(v);
+      out += fmt::format("{:>5} kernel {} = {}({}) # {}\n", c.step, outs, n.op->name, ins, label(c));
+    } else if (c.kind == Call::Kind::start) {
+      out += fmt::format("{:>5} start  {} -> {} {} # {}\n", c.step, show(st.source), show(st.value),
+                         to_string(recognise(s.of(st.source), s.of(st.value), s.logical(st.source).dims, b), s.plan),
+                         st.cause);
+    } else {
+      out += fmt::format("{:>5} wait   {} # {}\n", c.step, show(st.value), label(c));
+    }
+  }
+  return out + "of\n" + s.text();
+}
+
+Program Program::parse(std::string_view text) {
+  Program p;
+  i64 line_number = 0;
+  auto next = [&]() -> std::string_view {
+    auto n = text.find('\n');
+    if (n == std::string_view::npos)
+      fail(Code::bad_file, "program line {}: the text ends before 'of' and the sharded graph", line_number + 1);
+    std::string_view line = text.substr(0, n);
+    text.remove_prefix(n + 1);
+    line_number++;
+    return line;
+  };
+  auto number = [&](std::string_view& s) {
+    while (!s.empty() && s[0] == ' ') s.remove_prefix(1);
+    i64 v = -1;
+    auto [q, e] = std::from_chars(s.data(), s.data() + s.size(), v);
+    if (e != std::errc{} || v < 0)
+      fail(Code::bad_file, "program line {}: got '{}', want a number", line_number, s.substr(0, 20));
+    s.remove_prefix(static_cast<size_t>(q - s.data()));
+    return v;
+  };
+  std::string_view head = next();
+  constexpr std::string_view kHead = "program rank";
+  if (head.substr(0, kHead.size()) != kHead)
+    fail(Code::bad_file, "program line 1: got '{}', want 'program rank N'", head.substr(0, 40));
+  head.remove_prefix(kHead.size());
+  p.rank = number(head);
+  for (std::string_view line = next(); line != "of"; line = next()) {
+    Call c;
+    c.step = number(line);
+    std::string_view kind = line.substr(0, std::min<size_t>(line.size(), 7));
+    if (kind == " kernel")
+      c.kind = Call::Kind::kernel;
+    else if (kind == " start ")
+      c.kind = Call::Kind::start;
+    else if (kind == " wait  ")
+      c.kind = Call::Kind::wait;
+    else
+      fail(Code::bad_file, "program line {}: got '{}', want kernel, start or wait", line_number, kind);
+    p.calls.push_back(c);
+  }
+  p.sharded = std::make_shared<ShardedGraph>(ShardedGraph::parse(text));
+  if (p.rank >= p.sharded->plan.world())
+    fail(Code::bad_file, "program: rank {} of a plan for {} ranks", p.rank, p.sharded->plan.world());
+  p.verify();
+  return p;
+}
+
+}  // namespace plait
