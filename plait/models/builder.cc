@@ -1,0 +1,97 @@
+#include "plait/models/builder.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "plait/models/family.h"
+
+namespace plait {
+
+namespace {
+constexpr i64 kBlock = 32;  // elements of a quantized block, along the summed dim
+}
+
+std::map<char, Leaf> leaf_table(const ModelConfig& c, const BuildOptions& o) {
+  bool quantized = false;  // wo of some layer: its columns are heads x H
+  if (o.weight_dtype)
+    for (i64 l = 0; l < c.layers && !quantized; l++)
+      quantized = is_quantized(o.weight_dtype(fmt::format("layers.{}.wo", l)));
+  const i64 heads = quantized ? kBlock / std::gcd(c.H, kBlock) : 1;
+  const i64 ffn = c.F >= 2048 ? 128 : std::max<i64>(kBlock, (c.F + 256) / 512 * kBlock);
+  std::map<char, Leaf> dims = {
+      {'T', {0, 256}},       {'R', {0, 0}},   {'D', {c.D, 0}},   {'N', {c.N, heads}},
+      {'K', {c.K, 1}},       {'H', {c.H, 0}}, {'F', {c.F, ffn}}, {'V', {c.V, c.V < 4096 ? 32 : 256}},
+      {'C', {o.slots, 128}}, {'1', {1, 0}}};
+  for (auto& [dim, leaf] : o.leaves) {
+    auto it = dims.find(dim);
+    PLAIT_CHECK(it != dims.end() && leaf > 0, "leaf of {} for dim {}", leaf, dim);
+    it->second.leaf = leaf;
+  }
+  return dims;
+}
+
+Builder::Builder(Graph& graph, const ModelConfig& config, const BuildOptions& options, bool with_cache)
+    : g(graph), c(config), o(options), cached(with_cache) {
+  g.name = c.family;
+  g.real = o.real, g.compute = o.compute, g.sum = o.sum;
+  g.layers = c.layers;
+  g.dims = leaf_table(c, o);
+  ids = g.input("ids", "T");
+  position = g.input("position", "T");
+  sequence = g.input("sequence", "T");
+  if (!cached) {
+    g.dims.erase('C');
+    g.dims.erase('R');
+    return;
+  }
+  PLAIT_CHECK(o.page > 0 && o.slots > 0 && o.slots % o.page == 0 && o.sequences > 0 && o.pages > 0,
+              "cache of {} slots in pages of {}, {} sequences of {} pages", o.slots, o.page, o.sequences, o.pages);
+  g.dims['B'] = {o.sequences, 0};
+  g.dims['P'] = {o.pages, 0};
+  slot_ = g.input("slot", "T");
+  table_ = g.input("table", "BP");
+}
+
+void Builder::begin_layer(i64 l) {
+  g.layer = l;
+  prefix_ = fmt::format("layers.{}.", l);
+}
+
+ValueId Builder::weight(const std::string& name) {
+  const std::string state = full(name);
+  if (auto it = g.named.find(state); it != g.named.end()) return it->second;  // a tied embedding
+  std::string dims = weight_row(c, state).dims;
+  const auto bar = dims.find('|');
+  if (bar == std::string::npos) return g.state(state, dims);
+  dims.erase(bar, 1);
+  return g.state(state, dims, o.weight_dtype ? o.weight_dtype(state) : o.compute);
+}
+
+ValueId Builder::product(const std::string& name, ValueId x, const std::string& rule, Elem elem) {
+  return g.one("matmul", {x, weight(name)}, {.rule = rule, .label = full(name), .elem = elem});
+}
+
+ValueId Builder::biased(const std::string& name, ValueId x, const std::string& rule, Elem elem,
+                        const std::string& label) {
+  const std::string bias = name + ".bias";
+  return g.one("bias", {x, weight(bias)}, {.rule = rule, .label = full(label.empty() ? bias : label), .elem = elem});
+}
+
+ValueId Builder::residual(const std::string& name, ValueId x, ValueId y) {
+  return g.one("add", {x, y}, {.label = full(name)});
+}
+
+ValueId Builder::attention(ValueId q, ValueId k, ValueId v) {
+  const double scale = 1 / std::sqrt(static_cast<double>(c.H));
+  const std::string out = full("attention.out");
+  if (!cached) return g.apply("attention", {q, k, v, position, sequence}, {.x = {{"scale", scale}}, .label = out})[0];
+  auto written = [&](const char* name, ValueId rows) {
+    const std::string cache = full(name);
+    return g.one("kv_write", {g.state(cache, "CKH", o.compute), rows, slot_}, {.alias = cache, .label = cache});
+  };
+  const ValueId kc = written("cache.k", k), vc = written("cache.v", v);  // [C K H]
+  return g.one("attention_paged", {q, kc, vc, position, sequence, table_},
+               {.x = {{"page", static_cast<double>(o.page)}, {"scale", scale}}, .label = out});
+}
+
+}  // namespace plait

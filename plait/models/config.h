@@ -1,0 +1,78 @@
+// What a model is: sizes and the few values that change its meaning, read from a Hugging Face style config.
+//
+// Every number is checked against a range; a key that would change the meaning of the model and that Plait does not
+// know how to honour is refused by its name; all other keys are ignored (dropout rates, initialisers, cache flags).
+//
+// D model, N query heads, K KV heads, H head, F ffn, V vocab.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plait/base/base.h"
+
+namespace plait {
+
+/// Llama 3.1: low frequencies are divided by `factor`, high ones kept, with a linear blend between.
+struct RopeScaling {
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  i64 original_positions = 8192;
+};
+
+struct ModelConfig {
+  std::string family;  // "llama", "gpt2"
+  i64 D = 0, N = 0, K = 0, H = 0, F = 0, V = 0;
+  i64 layers = 0;
+  i64 max_positions = 0;
+  double eps = 1e-5;
+  double rope_base = 10000;
+  std::optional<RopeScaling> rope_scaling = {};
+  bool tied = false;            // the output product reads the embedding
+  bool attention_bias = false;  // of wq, wk, wv, wo
+  bool mlp_bias = false;        // of up and down
+  std::optional<i64> bos = {};
+  std::vector<i64> eos = {};
+  std::string torch_dtype = {};  // as written; empty when absent
+};
+
+/// The config of a supported model. `where` names the file in errors.
+///   errors  bad_file: not an object, unknown architecture (lists the supported ones), a number out of range, a value
+///           whose meaning is not supported
+ModelConfig parse_config(const nlohmann::json& config, std::string_view where);
+
+/// Ranges and relations that every config keeps, wherever it comes from (a GGUF's metadata too). Throws bad_file.
+void check_config(const ModelConfig& c, std::string_view where);
+
+/// Reads checked values of a config; the families' parsers are written with it.
+class ConfigReader {
+ public:
+  ConfigReader(const nlohmann::json& config, std::string_view where);
+
+  /// An integer within [low, high]; without a default the key must be there. null counts as absent.
+  i64 integer(const char* key, i64 low, i64 high, std::optional<i64> absent = {}) const;
+  /// A finite number within [low, high].
+  double number(const char* key, double low, double high, std::optional<double> absent = {}) const;
+  bool flag(const char* key, bool absent) const;
+  std::string text(const char* key, const std::string& absent) const;
+  bool has(const char* key) const;       // and is not null
+  bool contains(const char* key) const;  // null or not
+  const nlohmann::json& at(const char* key) const;
+
+  /// Throws unless the key is absent, null or one of the values, each as JSON writes it: "false", "1", "\"silu\"".
+  void only(const char* key, const std::vector<std::string>& allowed, const char* what) const;
+  /// Refuses keys that would change any transformer's meaning: windows, caps, scales, experts, quantization ...
+  void refuse_common() const;
+  /// bos_token_id, eos_token_id (a number or a list; 2^32 - 1 and null mean none), torch_dtype or dtype.
+  void read_common(ModelConfig& c) const;
+  /// rope_theta, rope_scaling or rope_parameters.
+  void read_rope(ModelConfig& c) const;
+
+  const std::string& where() const { return where_; }
+
+ private:
+  const nlohmann::json& config_;
+  std::string where_;
+};
+
+}  // namespace plait
