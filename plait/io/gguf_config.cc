@@ -94,17 +94,17 @@ void add_heads(const GgufFile& file, Translation& t) {
   t.integer("num_attention_heads", "attention.head_count");
   t.integer("num_key_value_heads", "attention.head_count_kv");
   t.integer("head_dim", "attention.key_length");
-  auto key = t.integer_of("attention.key_length"), value = t.integer_of("attention.value_length");
-  if (key.has_value() != value.has_value() || (key && *key != *value))
-    fail(Code::bad_file, "[{}] {}: got {}, want it equal to {} = {}", file.path(), t.key("attention.value_length"),
-         value ? fmt::format("{}", *value) : "none", t.key("attention.key_length"),
-         key ? fmt::format("{}", *key) : "none");
-  auto rotary = t.integer_of("rope.dimension_count"), hidden = t.integer_of("embedding_length"),
-       heads = t.integer_of("attention.head_count");
-  if (!rotary || !hidden || !heads || *heads <= 0) return;
-  i64 head_dim = key ? *key : *hidden / *heads;
-  if (head_dim > 0 && *rotary != head_dim)
-    t.config["partial_rotary_factor"] = static_cast<double>(*rotary) / static_cast<double>(head_dim);
+  auto hidden = t.integer_of("embedding_length"), heads = t.integer_of("attention.head_count");
+  i64 even =
+      hidden && heads && *heads > 0 ? *hidden / *heads : 0;  // the width of a head unless the file says otherwise
+  i64 key = t.integer_of("attention.key_length").value_or(even),
+      value = t.integer_of("attention.value_length").value_or(even);
+  if (key != value)
+    fail(Code::bad_file, "[{}] {}: got {}, want the {} of the keys", file.path(), t.key("attention.value_length"),
+         value, key);
+  i64 rotary = t.integer_of("rope.dimension_count").value_or(key);
+  if (key > 0 && rotary != key)
+    t.config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(key);
 }
 
 void add_common(Translation& t) {
