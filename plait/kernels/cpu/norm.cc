@@ -1,0 +1,39 @@
+// rms_norm "t d, d -> t d" (x, gain; attribute eps) and layer_norm "t d, d, d -> t d" (x, gain, bias; eps).
+// f32 inside; the result is f32, or bf16 rounded once. Order of the sums: norm_rows.h. Rows are split over the team.
+#include "plait/kernels/cpu/functions.h"
+#include "plait/kernels/cpu/ops.h"
+#include "plait/kernels/cpu/rows.h"
+
+namespace plait::kernels {
+
+Result<Run> prepare_norm(const Args& a, Isa isa) {
+  bool layer = a.op == "layer_norm";
+  if (!layer && a.op != "rms_norm") return Result<Run>::no("not a norm");
+  PLAIT_CHECK(a.in.size() == (layer ? 3u : 2u) && a.out.size() == 1, "{}: {} operands", a.op, a.in.size());
+  const View& out = a.out[0];
+  for (const View& v : a.in)
+    if (v.dtype != DType::f32) return Result<Run>::no(fmt::format("an operand of {}", name_of(v.dtype)));
+  if (!is_real(out.dtype)) return Result<Run>::no(fmt::format("a result of {}", name_of(out.dtype)));
+  Range tokens = a.range(a.out_terms[0][0]), whole = a.range(a.out_terms[0][1]);
+  for (const View* v : {&a.in[0], &out})
+    PLAIT_CHECK(v->box[0].contains(tokens) && v->box[1] == whole, "{}: box {}, wanted {} and {}", a.op,
+                to_string(v->box), to_string(tokens), to_string(whole));
+  for (size_t i = 1; i < a.in.size(); i++)
+    PLAIT_CHECK(a.in[i].box[0] == whole, "{}: operand {} holds {}, wanted {}", a.op, i, to_string(a.in[i].box),
+                to_string(whole));
+
+  const Functions& f = functions(isa);
+  NormFn row = (layer ? f.layer_norm : f.rms_norm)[type_index(out.dtype)];
+  auto* gain = a.in[1].as<const float>();
+  auto* bias = layer ? a.in[2].as<const float>() : nullptr;
+  auto eps = static_cast<float>(a.attr("eps"));
+  return Run([=, x = RowsOf(a.in[0]), y = RowsOf(out), d = whole.size()](Context& c) {
+    i64 grain = std::max<i64>(1, kAlone / 4 / std::max<i64>(d, 1));
+    c.team.split(tokens.size(), grain, [&](Range r) {
+      for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++)
+        row(x.at<const float>(t), gain, bias, y.at<void>(t), d, eps);
+    });
+  });
+}
+
+}  // namespace plait::kernels
