@@ -1,5 +1,6 @@
 // Keys and values in pages. Slot page * size + offset of a cache [C K H] holds one token; the table gives the pages of
-// each sequence in order. Attributes page (tokens of a page) and scale.
+// each sequence in order. Attributes page (tokens of a page), scale, and window (optional: only the last positions).
+// A negative slot, position or sequence is padding: nothing is written, the row is zero.
 #include "plait/graph/graph.h"
 
 namespace plait {

@@ -1,5 +1,5 @@
-// rope: rotary position embedding (Su et al. 2021), pairs (h, h + rotary/2). Attributes: base; rotary, the dims that
-// turn (default: all of H); factor alone divides every frequency; with low, high and original (tokens) it is Llama 3's
+// rope: rotary position embedding (Su et al. 2021), pairs (h, h + dims/2). Attributes: base; dims that turn
+// (default: all of H); factor alone divides every frequency; with low, high and original (tokens) it is Llama 3's
 // scaling by wavelength; inverse = 1 turns backwards, which is the gradient.
 #include "plait/graph/graph.h"
 

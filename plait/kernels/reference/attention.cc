@@ -18,9 +18,17 @@ namespace {
 constexpr i64 kBlock = 128;
 constexpr int kExponent = 40;
 
+/// The chain of a product: ascending, bf16 operands in pairs, the odd element first.
 template <class R>
 R dot(const Heads<R>& x, i64 t, i64 n, const Heads<R>& y, i64 s, i64 k, i64 width) {
   R d = 0;
+  if (x.n.dtype == DType::bf16 && y.n.dtype == DType::bf16) {
+    for (i64 h = 0; h < width; h += 2) {
+      if (h + 1 < width) d = std::fma(x(t, n, h + 1), y(s, k, h + 1), d);
+      d = std::fma(x(t, n, h), y(s, k, h), d);
+    }
+    return d;
+  }
   for (i64 h = 0; h < width; h++) d = std::fma(x(t, n, h), y(s, k, h), d);
   return d;
 }
@@ -113,13 +121,21 @@ Run attention_paged(const Args& a) {
   const i64 page = static_cast<i64>(a.attr("page")), pages = a.in[5].size(1);
   return [q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
           sequence = Indices(a.in[4]), table = Indices(a.in[5]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
-          heads = a.range("kg"), group = a.group, page, pages, slots = a.in[1].box[0],
+          heads = a.range("kg"), group = a.group, page, pages, width = a.in[0].size(2),
+          window = static_cast<i64>(a.attr("window", 0)), slots = a.in[1].box[0],
           softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), pages * page)](Context& c) mutable {
     for (i64 t = tokens.begin; t < tokens.end; t++) {
-      const i64 b = sequence(t), keys = position(t) + 1;
-      PLAIT_CHECK(keys <= pages * page, "attention_paged: position {} in {} pages of {}", keys - 1, pages, page);
+      const i64 b = sequence(t), first = window > 0 ? std::max<i64>(0, position(t) - window + 1) : 0;
+      const i64 keys = position(t) + 1 - first;
+      if (b < 0 || keys <= 0) {  // padding
+        for (i64 n = heads.begin; n < heads.end; n++)
+          for (i64 h = 0; h < width; h++) out.set(t, n, h, R(0));
+        continue;
+      }
+      PLAIT_CHECK(first + keys <= pages * page, "attention_paged: position {} in {} pages of {}", position(t), pages,
+                  page);
       auto slot = [&](i64 s) {
-        i64 at = table(b, s / page) * page + s % page;
+        i64 p = first + s, at = table(b, p / page) * page + p % page;
         PLAIT_CHECK(inside(at, slots), "attention_paged: slot {} of sequence {}, this rank has {}", at, b,
                     to_string(slots));
         return at;

@@ -104,7 +104,8 @@ Run silu_mul_dup(const Args& a) {
 constexpr double kTwoRootTwoOverPi = 1.5957691216057308;
 template <class R>
 R gelu_gate(R x) {
-  return sigmoid(static_cast<R>(kTwoRootTwoOverPi) * x * std::fma(R(0.044715) * x, x, R(1)));
+  R inner = std::fma(R(0.044715), x * x * x, x);
+  return sigmoid(static_cast<R>(kTwoRootTwoOverPi) * inner);
 }
 
 template <class R>

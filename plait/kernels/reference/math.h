@@ -1,15 +1,15 @@
 // exp, log, sigmoid, sin and cos with the same bits on every processor: IEEE adds, products, quotients and fma in the
-// order written here, no table, no library. Vector kernels repeat these steps lane by lane.
+// order written here. exp, sigmoid and sin_cos are the steps of kernels/cpu/math.h, one lane at a time.
 //
-//   exp  n = nearest integer of x log2 e, r = x - n ln 2 in two fma steps, Taylor to r^7 (|r| <= 0.3466: 5e-9), times
-//   2^n
-//        in two halves; below -87.33655 zero, above 88.72283 infinity
-//   log  x = m 2^e with m in [sqrt 1/2, sqrt 2), s = (m - 1) / (m + 1), 2 s (1 + s^2/3 + ... + s^8/9) + e ln 2
-//   sin  double; quadrants of pi/2 removed in three fma steps (|x| < 2^30), Taylor to r^17 and r^16
+//   exp  n = nearest integer of x log2 e, r = x - n ln 2 in two fma steps, a polynomial of degree 6, times 2^n in two
+//        halves; results below 2^-126 are zero only where denormals are flushed
+//   log  x = m 2^e with m in [sqrt 1/2, sqrt 2), s = (m - 1) / (m + 1), 2 s (1 + s^2/3 + ... + s^8/9) + e ln 2;
+//        within 1.2 units in the last place
+//   sin  double; quarter turns removed in three fma steps (|x| < 2^31), Taylor to r^13 and r^14 (2e-14)
 //
-// Errors in f32: exp and log 1.2 units in the last place. The double versions of exp and log are the library's: only
-// tests run in f64, and they compare runs of one machine.
+// The double versions of exp and log are the library's: only tests run in f64, and they compare runs of one machine.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -20,21 +20,19 @@ namespace plait::kernels::reference {
 constexpr float kLog2e = 0x1.715476p+0f, kLn2High = 0x1.62e43p-1f, kLn2Low = -0x1.05c61p-29f;
 
 inline float exp(float x) {
-  if (!(x >= -87.33655f)) return x < 0 ? 0.0f : x;  // a NaN stays
-  if (x > 88.72283f) return INFINITY;
-  float n = (x * kLog2e + 0x1.8p23f) - 0x1.8p23f;  // nearest even
+  constexpr float kRound = 0x1.8p23f;
+  x = std::isnan(x) ? x : std::max(-150.0f, std::min(150.0f, x));
+  float n = std::fma(x, kLog2e, kRound) - kRound;
   float r = std::fma(n, -kLn2Low, std::fma(n, -kLn2High, x));
-  float p = 1.0f / 5040;
-  p = std::fma(p, r, 1.0f / 720);
-  p = std::fma(p, r, 1.0f / 120);
-  p = std::fma(p, r, 1.0f / 24);
-  p = std::fma(p, r, 1.0f / 6);
-  p = std::fma(p, r, 0.5f);
-  p = std::fma(p, r, 1.0f);
-  p = std::fma(p, r, 1.0f);
+  float q = std::fma(0x1.6a23dp-10f, r, 0x1.123a2p-7f);
+  q = std::fma(q, r, 0x1.5558f2p-5f);
+  q = std::fma(q, r, 0x1.555492p-3f);
+  q = std::fma(q, r, 0x1.fffffcp-2f);
+  float y = std::fma(q, r * r, r) + 1;
+  if (std::isnan(x)) return n + y;
   auto k = static_cast<std::int32_t>(n), half = k >> 1;
-  auto power = [](std::int32_t e) { return std::bit_cast<float>((e + 127) << 23); };
-  return p * power(half) * power(k - half);
+  auto two_to = [](std::int32_t e) { return std::bit_cast<float>((e + 127) << 23); };
+  return y * two_to(half) * two_to(k - half);
 }
 
 /// x > 0 and normal; log(0) = -infinity.
@@ -67,16 +65,16 @@ struct SinCos {
 };
 
 inline SinCos sin_cos(double x) {
-  double n = (x * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52;
+  constexpr double kRound = 0x1.8p52;
+  double q = std::fma(x, 0x1.45f306dc9c883p-1, kRound), n = q - kRound;
   double r = std::fma(n, -0x1.921fb54442d18p+0, x);
   r = std::fma(n, -0x1.1a62633145c07p-54, r);
-  double z = r * r, s = 1.0 / 355687428096000, c = 1.0 / 20922789888000;
-  for (double k :
-       {-1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6})
-    s = std::fma(s, z, k);
+  r = std::fma(n, 0x1.f1976b7ed8fbcp-110, r);
+  double z = r * r, s = std::fma(1.0 / 6227020800, z, -1.0 / 39916800);
+  for (double k : {1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6}) s = std::fma(s, z, k);
   s = std::fma(s * z, r, r);
-  for (double k : {-1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0})
-    c = std::fma(c, z, k);
+  double c = std::fma(-1.0 / 87178291200, z, 1.0 / 479001600);
+  for (double k : {-1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0}) c = std::fma(c, z, k);
   switch (static_cast<i64>(n) & 3) {
     case 0:
       return {s, c};
@@ -87,11 +85,6 @@ inline SinCos sin_cos(double x) {
     default:
       return {-c, s};
   }
-}
-
-/// base^exponent through the processor's 64-bit mantissa, whose library code has one version.
-inline double power(double base, double exponent) {
-  return static_cast<double>(std::pow(static_cast<long double>(base), static_cast<long double>(exponent)));
 }
 
 /// Sum of n terms in a fixed order that vectors have too: 16 lanes, each over the terms of its place modulo 16 in

@@ -80,6 +80,7 @@ Run kv_write(const Args& a) {
     if (before != after && bytes > 0) std::memcpy(after, before, bytes);
     for (i64 t = tokens.begin; t < tokens.end; t++) {
       i64 c = slot(t);
+      if (c < 0) continue;  // padding
       PLAIT_CHECK(inside(c, slots), "kv_write: token {} has slot {}, this rank has {}", t, c, to_string(slots));
       for (i64 k = heads.begin; k < heads.end; k++)
         for (i64 h = width.begin; h < width.end; h++) out.set(c, k, h, rows(t, k, h));
