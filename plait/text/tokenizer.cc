@@ -263,6 +263,8 @@ void Tokenizer::encode_word(std::string_view text, i64 begin, i64 end, EncodeSta
       state.ids.push_back(*id);
       return;
     }
+  // What is left out is so before the joins: its neighbours may join, as in Hugging Face's tokenizers.
+  const bool leaves_out = !v_.unknown && !v_.byte_fallback;
   auto& symbols = state.symbols;
   symbols.clear();
   for (i64 at = begin; at < end;) {
@@ -274,6 +276,10 @@ void Tokenizer::encode_word(std::string_view text, i64 begin, i64 end, EncodeSta
     } else if (const CodePoint p = code_point_at(text.substr(0, end), at); p.valid) {
       bytes = p.bytes;
       if (const auto found = character_symbol_.find(p.value); found != character_symbol_.end()) id = found->second;
+    }
+    if (id == kNoSymbol && leaves_out) {
+      at += bytes;
+      continue;
     }
     const std::int32_t i = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at + bytes), i - 1, i + 1});
