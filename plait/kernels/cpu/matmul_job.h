@@ -1,0 +1,35 @@
+// What a product is to the code of one instruction set. Files compiled for a wider instruction set include this and
+// <immintrin.h> and nothing else of ours or of the library: an inline function compiled there must never be the copy
+// that the linker keeps for everybody.
+#pragma once
+#include <cstdint>
+
+namespace plait::kernels {
+
+struct MatmulJob {
+  enum Type : std::uint8_t { kF32, kBf16, kI64, kQ4_0, kQ4_1, kQ8_0 };
+  Type x_type, w_type, out_type;
+  bool native_bf16;        // the bf16 dot product of the processor is the faster way here
+  const unsigned char* x;  // row 0 of the call
+  const unsigned char* w;  // panel 0
+  unsigned char* out;
+  std::int64_t x_stride, out_stride;  // bytes from row to row
+  std::int64_t n, k;                  // with bf16 weights k is rounded up to whole pairs:
+  std::int64_t x_k;                   // a row of x holds this many, the missing partner is zero
+  std::int64_t panel_bytes;
+  const std::int64_t* edges;  // leaves + 1 edges of leaves in k, from 0 to k;
+  std::int64_t leaves;        // 0 when the output is no exact sum
+  std::int64_t longest_leaf;
+  float scale;  // 2^exponent
+};
+
+/// Computes rows x panels of the job; returns the bits of the largest |leaf * scale| (NaN is larger than everything).
+using MatmulProduct = std::uint32_t (*)(const MatmulJob&, std::int64_t row_begin, std::int64_t row_end,
+                                        std::int64_t panel_begin, std::int64_t panel_end);
+
+std::uint32_t matmul_reference(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_avx2(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_avx512(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_avx512bf16(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+
+}  // namespace plait::kernels

@@ -1,0 +1,262 @@
+// The loops around the tiles of a product: rows of x, panels, chunks of k.
+//
+// Few rows: the panels are read as they lie, once, a tile of panels at a time. Many rows: chunks of k of a tile's
+// panels are unpacked to f32 once (bf16), so that they stay in the second-level cache while all rows of a block pass; c
+// goes through memory between chunks, which changes no bit. Rows of x are made f32 (or int8 blocks) once a block of
+// rows. Nothing is allocated: the scratch (1.5 MB, sized for a second-level cache of 2 MB) lies on the thread's stack,
+// so that all products of a thread reuse the same lines.
+#pragma once
+#include "plait/kernels/cpu/matmul_blocks.h"
+
+namespace plait::kernels {
+namespace {
+
+constexpr Size kScratchX = Size{1} << 20;  // prepared rows of x
+constexpr Size kChunk = 1024;              // k of unpacked weights
+constexpr Size kBlockRowsMost = 252;       // rows of a block
+constexpr Size kDirectRows = 18;           // up to here bf16 panels are used as they lie
+constexpr Size kSuper = 4096;              // k prepared at once when whole rows are too long
+constexpr Size kPanelPad = 64;             // keeps unpacked panels off each other's cache sets
+constexpr Size kMaxPanels = 4;
+
+struct Scratch {
+  alignas(64) unsigned char x[kScratchX];
+  alignas(64) unsigned char w[kMaxPanels * (kChunk * 64 + kPanelPad)];
+  alignas(64) unsigned char c[kBlockRowsMost * kMaxPanels * 16 * 8];
+};
+
+PLAIT_INLINE Size least(Size a, Size b) { return a < b ? a : b; }
+PLAIT_INLINE Size up(Size a, Size unit) { return (a + unit - 1) / unit * unit; }
+
+template <class V>
+void prepare_floats(const MatmulJob& job, const unsigned char* x, Size k, unsigned char* out) {
+  const bool swap = job.w_type == MatmulJob::kBf16, wide = job.x_type == MatmulJob::kF32;
+  auto* to = reinterpret_cast<float*>(out);
+  Size i = 0;
+  for (; i + V::kLanes <= k; i += V::kLanes) {
+    typename V::F v = wide ? V::load(x + i * 4) : V::widen(x + i * 2);
+    V::store(to + i, swap ? V::swap_pairs(v) : v);
+  }
+  for (; i < k; i++) {
+    std::uint32_t bits = 0;
+    if (wide)
+      __builtin_memcpy(&bits, x + i * 4, 4);
+    else
+      __builtin_memcpy(reinterpret_cast<unsigned char*>(&bits) + 2, x + i * 2, 2);
+    __builtin_memcpy(to + (swap ? i ^ 1 : i), &bits, 4);
+  }
+  if (swap && k % 2 != 0) to[k - 1] = 0;  // the odd partner comes first
+}
+
+// [begin, end) of a bf16 panel -> f32, odd before even.
+template <class V>
+void unpack(const unsigned char* panel, Size begin, Size end, unsigned char* out) {
+  for (Size k = begin; k < end; k += 2, out += 128)
+    for (int part = 0; part < V::kParts; part++) {
+      V::store(out + part * 32, V::odd(panel + k * 32 + part * 32));
+      V::store(out + 64 + part * 32, V::even(panel + k * 32 + part * 32));
+    }
+}
+
+// Valid columns of a tile's c <-> the result, row by row.
+template <class V>
+void put(const MatmulJob& job, const unsigned char* c, Size c_stride, Size row, Size rows, Size column, Size columns) {
+  for (Size m = 0; m < rows; m++, c += c_stride) {
+    unsigned char* out = job.out + (row + m) * job.out_stride;
+    if (job.out_type == MatmulJob::kBf16) {
+      alignas(64) unsigned char rounded[kMaxPanels * 16 * 2];
+      for (Size j = 0; j < columns; j += 16) V::store_bf16(rounded + j * 2, reinterpret_cast<const float*>(c) + j);
+      __builtin_memcpy(out + column * 2, rounded, static_cast<unsigned long>(columns * 2));
+    } else {
+      const Size size = job.out_type == MatmulJob::kI64 ? 8 : 4;
+      __builtin_memcpy(out + column * size, c, static_cast<unsigned long>(columns * size));
+    }
+  }
+}
+
+void take(const MatmulJob& job, unsigned char* c, Size c_stride, Size row, Size rows, Size column, Size columns) {
+  const Size size = job.out_type == MatmulJob::kI64 ? 8 : 4;
+  for (Size m = 0; m < rows; m++)
+    __builtin_memcpy(c + m * c_stride, job.out + (row + m) * job.out_stride + column * size,
+                     static_cast<unsigned long>(columns * size));
+}
+
+template <class V>
+struct Loops {
+  const MatmulJob& job;
+  const Method<V>& method;
+  Scratch& scratch;
+  typename V::I largest = V::zero_int();
+
+  const unsigned char* x = nullptr;  // the block's rows at k = super_begin
+  Size x_stride = 0;
+  bool chunked = false;
+
+  // The end of the leaves (or of the chain's part) that start at `begin` and take at most `most` k, at least one leaf.
+  Size part_end(Size begin, Size end, Size most, Size& leaf) const {
+    if (job.leaves == 0) return least(begin + most, end);
+    Size last = leaf + 1;
+    while (job.edges[last] < end && job.edges[last + 1] - begin <= most) last++;
+    leaf = last;
+    return job.edges[last];
+  }
+
+  // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`.
+  void panels_of_rows(Size row, Size rows, Size panel, Size panels, Size begin, Size end, Size leaf) {
+    const Size width = panels * 16, column = panel * 16, columns = least(width, job.n - column);
+    const Size item = job.out_type == MatmulJob::kI64 ? 8 : 4;
+    const bool aside = columns < width || job.out_type == MatmulJob::kBf16;
+    Tile t;
+    t.c_stride = aside ? width * item : job.out_stride;
+    unsigned char* c = aside ? scratch.c : job.out + row * job.out_stride + column * item;
+    if (aside && begin > 0) take(job, c, t.c_stride, row, rows, column, columns);
+    t.x_stride = x_stride;
+    t.k = job.k;
+    t.scale = job.scale;
+    const unsigned char* w = job.w + panel * job.panel_bytes;
+    const TileFn<V>* tiles = method.tiles[panels > 1][job.leaves > 0];
+    const Size parts = chunked ? (end - begin + kChunk - 1) / kChunk : 1;
+    const Size most = chunked ? least(kChunk, up((end - begin + parts - 1) / parts, 32)) : end - begin;
+    const Size count = (rows + method.rows - 1) / method.rows;
+    for (Size k = begin; k < end;) {
+      const Size first_leaf = leaf;
+      const Size k_end = part_end(k, end, most, leaf);
+      const Size chain[2] = {k, k_end};
+      t.edges = job.leaves > 0 ? job.edges + first_leaf : chain;
+      t.leaves = job.leaves > 0 ? leaf - first_leaf : 1;
+      t.first = k == 0;
+      t.fetch_wrap = 0;
+      if (method.unpack) {
+        t.w_stride = kChunk * 64 + kPanelPad;
+        t.w = scratch.w;
+        for (Size p = 0; p < panels; p++) unpack<V>(w + p * job.panel_bytes, k, k_end, scratch.w + p * t.w_stride);
+      } else {
+        t.w_stride = job.panel_bytes;
+        t.w = w + k * method.w_bytes_of_k;
+        t.fetch_wrap = (panels - 1) * job.panel_bytes;
+      }
+      Size m = 0;
+      for (Size i = 0; i < count; i++) {
+        const Size here = rows / count + (i < rows % count);
+        t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
+        t.c = c + m * t.c_stride;
+        tiles[here](t, largest);
+        m += here;
+      }
+      k = k_end;
+    }
+    if (aside) put<V>(job, c, t.c_stride, row, rows, column, columns);
+  }
+
+  Size super_begin = 0;
+
+  void run(Size row_begin, Size row_end, Size panel_begin, Size panel_end) {
+    const Size rows = row_end - row_begin;
+    Size block = kBlockRowsMost, super = job.k, row_bytes = method.x_row_bytes;
+    if (row_bytes > 0) {
+      if (method.unpack && job.out_type != MatmulJob::kBf16 && kScratchX / row_bytes < least(rows, 48)) {
+        super = kSuper;
+        row_bytes = (kSuper + 16) * 4;
+      }
+      block = least(block, kScratchX / row_bytes);
+      if (block > method.rows) block -= block % method.rows;
+    }
+    Size leaf = 0;
+    for (super_begin = 0; super_begin < job.k;) {
+      const Size first_leaf = leaf;
+      const Size super_end = super == job.k ? (leaf = job.leaves, job.k) : part_end(super_begin, job.k, super, leaf);
+      for (Size r = row_begin; r < row_end; r += block) {
+        const Size here = least(block, row_end - r);
+        x_stride = row_bytes > 0 ? row_bytes : job.x_stride;
+        x = row_bytes > 0 ? scratch.x : job.x + r * job.x_stride + super_begin * method.x_bytes_of_k;
+        if (row_bytes > 0)
+          for (Size m = 0; m < here; m++)
+            method.prepare(job, job.x + (r + m) * job.x_stride + super_begin * (job.x_type == MatmulJob::kF32 ? 4 : 2),
+                           least(super_end, job.x_k) - super_begin, scratch.x + m * row_bytes);
+        for (Size p = panel_begin; p < panel_end;) {
+          const Size panels = p + method.panels <= panel_end ? method.panels : 1;
+          panels_of_rows(r, here, p, panels, super_begin, super_end, first_leaf);
+          p += panels;
+        }
+      }
+      super_begin = super_end;
+    }
+  }
+};
+
+template <class V, template <class, int, int> class Source, int kP>
+constexpr Method<V> method_of(Size rows) {
+  Method<V> m{};
+  m.tiles[0][0] = Tiles<V, Source, 1, false>::kOfRows;
+  m.tiles[0][1] = Tiles<V, Source, 1, true>::kOfRows;
+  m.tiles[1][0] = Tiles<V, Source, kP, false>::kOfRows;
+  m.tiles[1][1] = Tiles<V, Source, kP, true>::kOfRows;
+  m.panels = kP;
+  m.rows = rows;
+  return m;
+}
+
+// Bytes of a row of f32: rounded up, and off a multiple of 4096 so that rows don't meet in one set of the cache.
+PLAIT_INLINE Size float_row_bytes(Size k) { return up(up(k, 2) * 4, 64) + 64; }
+
+template <class V>
+std::uint32_t run_method(const MatmulJob& job, const Method<V>& method, bool chunked, Size row_begin, Size row_end,
+                         Size panel_begin, Size panel_end) {
+  Scratch scratch;
+  Loops<V> loops{job, method, scratch};
+  loops.chunked = chunked;
+  loops.run(row_begin, row_end, panel_begin, panel_end);
+  return V::largest_of(loops.largest);
+}
+
+/// The product in V's instruction set.
+template <class V>
+std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size panel_begin, Size panel_end) {
+  Method<V> m;
+  bool chunked = false;
+  const Size rows = row_end - row_begin;
+  switch (job.w_type) {
+    case MatmulJob::kQ4_0:
+      m = method_of<V, BlocksOf<MatmulJob::kQ4_0>::template Blocks, V::kBlockPanels>(V::kBlockRows);
+      m.prepare = prepare_blocks<V, MatmulJob::kQ4_0>;
+      break;
+    case MatmulJob::kQ4_1:
+      m = method_of<V, BlocksOf<MatmulJob::kQ4_1>::template Blocks, V::kBlockPanels>(V::kBlockRows);
+      m.prepare = prepare_blocks<V, MatmulJob::kQ4_1>;
+      break;
+    case MatmulJob::kQ8_0:
+      m = method_of<V, BlocksOf<MatmulJob::kQ8_0>::template Blocks, V::kBlockPanels>(V::kBlockRows);
+      m.prepare = prepare_blocks<V, MatmulJob::kQ8_0>;
+      break;
+    case MatmulJob::kBf16:
+      m.unpack = rows > kDirectRows && job.longest_leaf <= kChunk &&
+                 (job.out_type != MatmulJob::kBf16 || kScratchX / float_row_bytes(job.k) >= 48);
+      chunked = m.unpack;
+      if (m.unpack) {
+        m = method_of<V, Floats, V::kPanels>(V::kRows);
+        m.unpack = true;
+      } else {
+        m = method_of<V, Pairs, V::kPanels>(V::kRows);
+      }
+      m.prepare = prepare_floats<V>;
+      m.w_bytes_of_k = 32;
+      break;
+    default:
+      m = method_of<V, Floats, V::kPanels>(V::kRows);
+      m.prepare = prepare_floats<V>;
+      m.w_bytes_of_k = 64;
+      chunked = rows > V::kRows;
+      break;
+  }
+  const bool blocks = job.w_type != MatmulJob::kF32 && job.w_type != MatmulJob::kBf16;
+  if (blocks) {
+    m.x_row_bytes = block_row_bytes(job.k);
+  } else {
+    m.x_bytes_of_k = 4;
+    if (job.w_type == MatmulJob::kBf16 || job.x_type != MatmulJob::kF32) m.x_row_bytes = float_row_bytes(job.k);
+  }
+  return run_method<V>(job, m, chunked, row_begin, row_end, panel_begin, panel_end);
+}
+
+}  // namespace
+}  // namespace plait::kernels

@@ -1,0 +1,155 @@
+// Register tiles of a product, for any vector type V (matmul_vector512.h, matmul_vector256.h).
+//
+// A tile is kR rows by kP panels, its accumulators live in registers while k runs. Three sources of weights:
+//   Floats   f32 panels, or bf16 panels unpacked to f32
+//   Pairs    bf16 panels as they lie, two FMAs a pair
+//   Blocks   q4_0, q4_1, q8_0 panels, integer dot products (matmul_blocks.h)
+// Without leaves a tile continues the chain that it finds in c (f32) unless it is the first; with leaves it adds each
+// leaf to the exact sums in c (i64). See matmul_job.h for what may be included.
+#pragma once
+#include "plait/kernels/cpu/matmul_job.h"
+
+namespace plait::kernels {
+namespace {
+
+using Size = std::int64_t;
+
+// How far ahead of its use a weight is fetched.
+constexpr Size kFetchAhead = 3072;
+
+struct Tile {
+  const unsigned char* x;  // first row
+  const unsigned char* w;  // first panel
+  unsigned char* c;
+  Size x_stride, w_stride, c_stride;  // bytes: row to row, panel to panel, row to row
+  const Size* edges;                  // `leaves` + 1 edges in k (at least two); x and w stand at edges[0]
+  Size leaves;                        // chains: 1
+  Size k;                             // of the whole weight
+  Size fetch_wrap;                    // bytes from a panel's end to the panel that follows this tile's, 0: no fetching
+  bool first;
+  float scale;
+};
+
+// Where to fetch from when `at` bytes of a panel of `size` bytes are done.
+PLAIT_INLINE Size fetch_at(Size at, Size size, Size wrap) {
+  return at + kFetchAhead + (at + kFetchAhead >= size ? wrap : 0);
+}
+
+template <class V, int kR, int kP>
+struct Floats {
+  static constexpr int kV = kP * V::kParts;
+  using F = typename V::F;
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, F (&acc)[kR][kV]) {
+    for (Size k = begin; k < end; k++) {
+      F w[kV];
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) w[j] = V::load(t.w + j / V::kParts * t.w_stride + k * 64 + j % V::kParts * 32);
+      if (kR <= 2 && V::kParts == 1)
+#pragma GCC unroll 8
+        for (int j = 0; j < kP; j++)
+          _mm_prefetch(t.w + j * t.w_stride + fetch_at(k * 64, t.w_stride, t.fetch_wrap), _MM_HINT_T0);
+#pragma GCC unroll 8
+      for (int m = 0; m < kR; m++) {
+        F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k);
+#pragma GCC unroll 8
+        for (int j = 0; j < kV; j++) acc[m][j] = V::fma(w[j], x, acc[m][j]);
+      }
+    }
+  }
+};
+
+template <class V, int kR, int kP>
+struct Pairs {
+  static constexpr int kV = kP * V::kParts;
+  using F = typename V::F;
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, F (&acc)[kR][kV]) {
+    for (Size k = begin; k < end; k += 2) {  // with odd k the last partner is zero on both sides
+      const unsigned char* p = t.w + k * 32;
+      const unsigned char* ahead = t.w + fetch_at(k * 32, t.w_stride, t.fetch_wrap);
+      F w[kV];
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) w[j] = V::odd(p + j / V::kParts * t.w_stride + j % V::kParts * 32);
+#pragma GCC unroll 8
+      for (int j = 0; j < kP; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+#pragma GCC unroll 8
+      for (int m = 0; m < kR; m++) {
+        F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k);
+#pragma GCC unroll 8
+        for (int j = 0; j < kV; j++) acc[m][j] = V::fma(w[j], x, acc[m][j]);
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) w[j] = V::even(p + j / V::kParts * t.w_stride + j % V::kParts * 32);
+#pragma GCC unroll 8
+      for (int m = 0; m < kR; m++) {
+        F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k + 1);
+#pragma GCC unroll 8
+        for (int j = 0; j < kV; j++) acc[m][j] = V::fma(w[j], x, acc[m][j]);
+      }
+    }
+  }
+};
+
+template <class V, class Source, int kR, int kP, bool kLeaves>
+__attribute__((noinline)) void tile(const Tile& t, typename V::I& largest) {
+  constexpr int kV = kP * V::kParts;
+  constexpr int kStep = 64 / V::kParts;  // bytes of a vector
+  typename V::F acc[kR][kV];
+  if constexpr (!kLeaves) {
+#pragma GCC unroll 8
+    for (int m = 0; m < kR; m++)
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) acc[m][j] = t.first ? V::zero() : V::load(t.c + m * t.c_stride + j * kStep);
+    Source::add(t, 0, t.edges[1] - t.edges[0], acc);
+#pragma GCC unroll 8
+    for (int m = 0; m < kR; m++)
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) V::store(t.c + m * t.c_stride + j * kStep, acc[m][j]);
+    return;
+  }
+  typename V::I most = largest;
+  const typename V::F scale = V::value(t.scale);
+  bool first = t.first;
+  for (Size leaf = 0; leaf < t.leaves; leaf++) {
+#pragma GCC unroll 8
+    for (int m = 0; m < kR; m++)
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) acc[m][j] = V::zero();
+    Source::add(t, t.edges[leaf] - t.edges[0], t.edges[leaf + 1] - t.edges[0], acc);
+#pragma GCC unroll 8
+    for (int m = 0; m < kR; m++)
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++)
+        V::add_leaf(acc[m][j], scale, reinterpret_cast<Size*>(t.c + m * t.c_stride + j * kStep * 2), first, most);
+    first = false;
+  }
+  largest = most;
+}
+
+/// The tile of `rows` rows: one of a table of instances.
+template <class V>
+using TileFn = void (*)(const Tile&, typename V::I&);
+
+template <class V, template <class, int, int> class Source, int kP, bool kLeaves>
+struct Tiles {
+  static constexpr TileFn<V> kOfRows[] = {nullptr,
+                                          tile<V, Source<V, 1, kP>, 1, kP, kLeaves>,
+                                          tile<V, Source<V, 2, kP>, 2, kP, kLeaves>,
+                                          tile<V, Source<V, 3, kP>, 3, kP, kLeaves>,
+                                          tile<V, Source<V, 4, kP>, 4, kP, kLeaves>,
+                                          tile<V, Source<V, 5, kP>, 5, kP, kLeaves>,
+                                          tile<V, Source<V, 6, kP>, 6, kP, kLeaves>};
+};
+
+/// Everything the loops need to know of a source: see matmul_loops.h.
+template <class V>
+struct Method {
+  const TileFn<V>* tiles[2][2];     // [one panel | many][chain | leaves], by number of rows
+  Size panels, rows;                // of a tile
+  Size w_bytes_of_k, x_bytes_of_k;  // to step to another k in a panel and in a row of x; 0: cannot
+  Size x_row_bytes;                 // of a prepared row of x, 0: used in place
+  void (*prepare)(const MatmulJob&, const unsigned char* x, Size k, unsigned char* out);
+  bool unpack;  // bf16 panels are unpacked to f32 once for all rows
+};
+
+}  // namespace
+}  // namespace plait::kernels
