@@ -37,6 +37,8 @@ void check_depth(std::string_view text, std::string_view where) {
 nlohmann::json parse_json(std::string_view text, std::string_view where) {
   using nlohmann::json;
   check_depth(text, where);
+  if (auto nul = text.find('\0'); nul != text.npos)  // the parser ends there
+    fail(Code::bad_file, "[{}] JSON at offset {}: got a NUL byte, want well-formed JSON", where, nul);
   if (text.starts_with("\xef\xbb\xbf"))
     fail(Code::bad_file, "[{}] JSON: got a byte order mark, want plain UTF-8", where);
   std::vector<std::unordered_set<std::string>> keys;

@@ -229,8 +229,13 @@ std::vector<SafetensorsTensor> Safetensors::read(size_t file) {
   const auto* text = reinterpret_cast<const char*>(c.take(header_bytes, "header"));
   if (header_bytes == 0 || text[0] != '{') c.bad("header", 8, header_bytes == 0 ? "nothing" : shown({text, 1}), "'{'");
   std::vector<SafetensorsTensor> tensors;
-  Header header(f.path(), tensors, metadata_);
+  std::map<std::string, std::string> metadata;
+  Header header(f.path(), tensors, metadata);
+  if (const void* nul = std::memchr(text, 0, static_cast<size_t>(header_bytes));
+      nul != nullptr)  // the parser ends there
+    c.bad("header", static_cast<const std::byte*>(nul) - f.data(), "a NUL byte", "JSON");
   json::sax_parse(text, text + header_bytes, &header);
+  metadata_.merge(metadata);  // of shards, the first one's values
 
   std::unordered_set<std::string_view> names;
   for (const auto& t : tensors)

@@ -1,0 +1,46 @@
+#include "plait/io/json_text.h"
+
+#include "plait/io/test_support.h"
+
+namespace plait::io {
+namespace {
+
+TEST(JsonText, good_text) {
+  EXPECT_EQ(parse_json(R"( {"a": [1, 2.5, null, "x\"[[[\\"], "b": {"a": true}} )", "f")["b"]["a"], true);
+  std::string deep(60, '['), close(60, ']');
+  EXPECT_NO_THROW(parse_json(deep + close, "f"));
+}
+
+TEST(JsonText, names_what_is_wrong) {
+  auto bad = [](std::string text, auto... parts) {
+    expect_bad_file([&] { parse_json(text, "f.json"); }, "[f.json]", parts...);
+  };
+  bad(R"({"a": 1, "b": 2, "a": 3})", "'a' again");
+  bad(R"([{"x": {"a": 1, "\u0061": 3}}])", "'a' again");
+  bad("", "offset 0", "the end");
+  bad("{", "the end");
+  bad("{\"a\": tru}", "offset");
+  bad("{} {}", "offset 3");
+  bad("\xef\xbb\xbf{}", "byte order mark");
+  bad("{\"a\": \"\xff\"}", "offset");
+  bad("{\"a\": \"\\ud800\"}", "offset");
+  bad(std::string("{}\0", 3), "offset 2", "NUL");
+  bad("{\"a\": 1e999}", "JSON");
+  bad("{\"a\": NaN}", "offset");
+  bad("// c\n{}", "offset");
+  bad(std::string(100'000, '['), "64 levels");
+  std::string objects;
+  for (int i = 0; i < 100'000; i++) objects += "{\"a\":";
+  bad(objects, "64 levels");
+}
+
+TEST(JsonText, files) {
+  TempFolder t;
+  write_file(t / "a.json", "{\"a\": 1}");
+  EXPECT_EQ(read_json(t / "a.json")["a"], 1);
+  expect_bad_file([&] { read_json(t / "a.json", 4); }, "a.json", "8 bytes");
+  expect_bad_file([&] { read_json(t / "b.json"); }, "b.json", "No such file");
+}
+
+}  // namespace
+}  // namespace plait::io
