@@ -63,7 +63,7 @@ bool ends_with(const std::string& s, const std::string& end) {
 
 const WeightRow& weight_row(const ModelConfig& c, const std::string& state) {
   const auto [layer, name] = split_layer(state);
-  if (layer < c.layers)
+  if (layer < c.layers && state.find('*') == std::string::npos)
     for (auto& row : family_of(c).weights)
       if (row.state == name) return row;
   fail(Code::bad_file, "{} is no weight of a {} of {} layers", state, c.family, c.layers);
