@@ -96,7 +96,7 @@ TEST(GgufHostile, counts_beyond_the_file) {
   for (u64 n : {u64{100}, u64{1} << 31, u64{1} << 60, u64{1} << 63, ~u64{0} - 100}) {
     expect_refused(Bytes().counts(n, 0), "number of tensors at offset 8");
     expect_refused(Bytes().counts(0, n), "number of keys at offset 16");
-    expect_refused(Bytes().counts(0, 1).u64(n + 100), "key at offset 24");
+    expect_refused(Bytes().counts(0, 1).u64(n).raw("12345678"), "key at offset 24");
     expect_refused(Bytes().counts(0, 1).text("k").u32(8).u64(n), "value of 'k' at offset 37");
     expect_refused(Bytes().counts(0, 1).text("k").u32(9).u32(4).u64(n), "value of 'k'");
     expect_refused(Bytes().counts(0, 1).text("k").u32(9).u32(8).u64(n), "value of 'k'");

@@ -9,7 +9,9 @@ namespace plait::io {
 
 namespace {
 
-FileFormat file_format(const ModelFiles& f) { return f.format() == ModelFiles::Format::gguf ? FileFormat::gguf : FileFormat::hf; }
+FileFormat file_format(const ModelFiles& f) {
+  return f.format() == ModelFiles::Format::gguf ? FileFormat::gguf : FileFormat::hf;
+}
 
 std::string tensor_of(const ModelFiles& files, const WeightSlice& slice, const std::string& state) {
   for (auto& t : slice.tensors)
@@ -26,7 +28,8 @@ Range flatten(const Box& box, const std::vector<i64>& sizes, size_t begin, size_
   Range r{0, 1};
   bool outer = true;  // every dim but the first non-trivial one is whole
   for (size_t d = begin; d < end; d++) {
-    if (!outer && box[d].size() != sizes[d]) PLAIT_CHECK(r.size() <= 1, "{}: a part of {} that is no range of rows", state, to_string(box));
+    if (!outer && box[d].size() != sizes[d])
+      PLAIT_CHECK(r.size() <= 1, "{}: a part of {} that is no range of rows", state, to_string(box));
     r = {r.begin * sizes[d] + box[d].begin, (r.end - 1) * sizes[d] + box[d].end};
     outer = false;
   }
@@ -43,14 +46,16 @@ void check_files(const ModelFiles& files, const ModelConfig& config, const std::
   }
   auto unknown = unknown_tensors(config, file_format(files), files.tensor_names());
   if (!unknown.empty())
-    fail(Code::bad_file, "[{}] {} tensors that a {} model does not have, the first is {}", files.path(), unknown.size(), config.family, unknown[0]);
+    fail(Code::bad_file, "[{}] {} tensors that a {} model does not have, the first is {}", files.path(), unknown.size(),
+         config.family, unknown[0]);
 }
 
 DType file_dtype(const ModelFiles& files, const ModelConfig& config, const std::string& state) {
   return files.tensor(tensor_of(files, weight_slice(config, file_format(files), state), state)).dtype;
 }
 
-void load_state(const ModelFiles& files, const ModelConfig& config, const std::string& state, const View& to, i64 n, i64 k, kernels::Team& team) {
+void load_state(const ModelFiles& files, const ModelConfig& config, const std::string& state, const View& to, i64 n,
+                i64 k, kernels::Team& team) {
   if (to.elements() == 0) return;
   const WeightSlice slice = weight_slice(config, file_format(files), state);
   const std::string name = tensor_of(files, slice, state);
@@ -62,11 +67,18 @@ void load_state(const ModelFiles& files, const ModelConfig& config, const std::s
   std::vector<i64> sizes;
   for (char c : dims)
     if (c != '|') {
-      const std::map<char, i64> size{{'D', config.D}, {'N', config.N}, {'K', config.K}, {'H', config.H}, {'F', config.F}, {'V', config.V}, {'W', config.max_positions}};
+      const std::map<char, i64> size{{'D', config.D},
+                                     {'N', config.N},
+                                     {'K', config.K},
+                                     {'H', config.H},
+                                     {'F', config.F},
+                                     {'V', config.V},
+                                     {'W', config.max_positions}};
       sizes.push_back(size.at(c));
     }
   PLAIT_CHECK(sizes.size() == to.box.size(), "{}: {} dims, want {}", state, to.box.size(), dims);
-  const Range rows = flatten(to.box, sizes, 0, row_dims, state), cols = flatten(to.box, sizes, row_dims, to.box.size(), state);
+  const Range rows = flatten(to.box, sizes, 0, row_dims, state),
+              cols = flatten(to.box, sizes, row_dims, to.box.size(), state);
 
   // Rows [first, first + count) of the part, as `to.dtype`, row-major.
   auto read = [&](i64 first, i64 count, std::byte* out) {
@@ -77,7 +89,9 @@ void load_state(const ModelFiles& files, const ModelConfig& config, const std::s
       Buffer turned(cols.size() * count * width);
       read_slice(tensor, {cols, {slice.row0 + first, slice.row0 + first + count}}, to.dtype, turned.data());
       for (i64 r = 0; r < count; r++)
-        for (i64 c = 0; c < cols.size(); c++) std::memcpy(out + (r * cols.size() + c) * width, turned.data() + (c * count + r) * width, static_cast<size_t>(width));
+        for (i64 c = 0; c < cols.size(); c++)
+          std::memcpy(out + (r * cols.size() + c) * width, turned.data() + (c * count + r) * width,
+                      static_cast<size_t>(width));
     } else if (slice.interleaved) {
       for (i64 r = 0; r < count; r++) {
         i64 row = slice.file_row(first + r);
@@ -94,17 +108,20 @@ void load_state(const ModelFiles& files, const ModelConfig& config, const std::s
     constexpr i64 kRows = 64;
     const i64 row_bytes = bytes_of(to.dtype, cols.size());
     team.split(rows.size(), kRows, [&](Range part) {
-      for (i64 r = part.begin; r < part.end; r += kRows) read(rows.begin + r, std::min(kRows, part.end - r), out + r * row_bytes);
+      for (i64 r = part.begin; r < part.end; r += kRows)
+        read(rows.begin + r, std::min(kRows, part.end - r), out + r * row_bytes);
     });
     return;
   }
-  PLAIT_CHECK(to.layout == Layout::panels && rows.size() == n && cols.size() == k, "{}: panels of {} x {} for a part of {} x {}", state, n, k, rows.size(), cols.size());
+  PLAIT_CHECK(to.layout == Layout::panels && rows.size() == n && cols.size() == k,
+              "{}: panels of {} x {} for a part of {} x {}", state, n, k, rows.size(), cols.size());
   const i64 row_bytes = bytes_of(to.dtype, k), panel = kernels::bytes_of_panel(to.dtype, k);
   constexpr i64 kPanels = 8;
   team.split(kernels::panels_of(n), kPanels, [&](Range part) {
     Buffer some(kPanels * kernels::kPanel * row_bytes);
     for (i64 p = part.begin; p < part.end; p += kPanels) {
-      const i64 first = p * kernels::kPanel, count = std::min(std::min(kPanels, part.end - p) * kernels::kPanel, n - first);
+      const i64 first = p * kernels::kPanel,
+                count = std::min(std::min(kPanels, part.end - p) * kernels::kPanel, n - first);
       read(rows.begin + first, count, some.data());
       kernels::pack_panels(to.dtype, some.data(), row_bytes, count, k, {0, kernels::panels_of(count)}, out + p * panel);
     }

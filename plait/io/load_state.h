@@ -12,7 +12,8 @@ namespace plait::io {
 ///   dtype   that of the file (block types: as stored), or f32, bf16, f64 from any
 ///   n, k    of panels: outputs and inputs of the box
 ///   errors  bad_file: no such tensor, another shape than the config says, block types cut inside a block
-void load_state(const ModelFiles& files, const ModelConfig& config, const std::string& state, const View& to, i64 n, i64 k, kernels::Team& team);
+void load_state(const ModelFiles& files, const ModelConfig& config, const std::string& state, const View& to, i64 n,
+                i64 k, kernels::Team& team);
 
 /// Throws bad_file unless every weight of the model is in the files with the shape that the config says, and nothing
 /// is there that the model would not read.
