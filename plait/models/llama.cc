@@ -109,7 +109,8 @@ const FamilyRegistry kLlama{Family{
             {"norm", "D", "model.norm.weight", "output_norm.weight"},
             {"output", "V|D", "lm_head.weight", "output.weight"},
         },
-    .ignored_tensors = {".rotary_emb.inv_freq"},
+    // rope_freqs: of factors other than 1 the config knows (io/gguf_config.h).
+    .ignored_tensors = {".rotary_emb.inv_freq", "rope_freqs.weight"},
 }};
 
 }  // namespace

@@ -125,8 +125,7 @@ std::vector<std::string> unknown_tensors(const ModelConfig& c, FileFormat format
   std::vector<std::string> unknown;
   for (auto& n : names) {
     const bool ignored =
-        std::any_of(f.ignored_tensors.begin(), f.ignored_tensors.end(), [&](auto& e) { return ends_with(n, e); }) ||
-        (n == "rope_freqs.weight" && c.rope_scaling);  // the frequencies that the scaling gives
+        std::any_of(f.ignored_tensors.begin(), f.ignored_tensors.end(), [&](auto& e) { return ends_with(n, e); });
     if (known.count(n) == 0 && !ignored) unknown.push_back(n);
   }
   return unknown;
