@@ -73,43 +73,65 @@ std::vector<std::vector<bool>> communicating_axes(const ShardedGraph& s) {
   return {all.begin(), all.end()};
 }
 
-StateShape state_shape(const ShardedGraph& s, const std::string& name, i64 rank, const ExecutorOptions& o) {
+StateShapes::StateShapes(const ShardedGraph& s, const ExecutorOptions& o)
+    : s_(s), sizes_(static_sizes(s.graph)), binding_(s_.plan, sizes_) {
+  if (o.reference) return;
   const Graph& g = s.graph;
-  ValueId v = g.named.at(name);
-  Sizes sizes = static_sizes(g);
-  Binding b(s.plan, sizes);
-  StateShape shape{g.at(v).dtype, Layout::rows, b.box(s.of(v), g.at(v).dims, rank), 0, 0, 0};
-  if (!o.reference) {
-    bool panels = true, used = false, keys = false;
-    for (auto& n : g.nodes)
-      for (size_t k = 0; k < n.in.size(); k++) {
-        if (n.in[k] != v) continue;
-        if (n.op->name == "matmul" && k == 1) {
-          i64 rows = 1, cols = 1;
-          for (size_t d = 0; d < n.rule.in[1].size(); d++)
-            (n.rule.in_output(n.rule.in[1][d][0]) ? rows : cols) *= shape.box[d].size();
-          panels &= !used || (shape.n == rows && shape.k == cols);
-          used = true;
-          shape.n = rows;
-          shape.k = cols;
-        } else if (n.op->name == "kv_write" && k == 0) {
-          for (auto& reader : g.nodes) keys |= reader.op->name == "attention_paged" && reader.in[1] == n.out[0];
-        } else if (n.op->name != "embedding") {
-          panels = false;
-        }
+  std::set<ValueId> keys;
+  for (auto& n : g.nodes)
+    if (n.op->name == "attention_paged") keys.insert(n.in[1]);
+  for (auto& n : g.nodes)
+    for (size_t k = 0; k < n.in.size(); k++) {
+      if (g.at(n.in[k]).kind != Kind::state) continue;
+      Use& u = uses_[n.in[k]];
+      if (n.op->name == "matmul" && k == 1) {
+        std::vector<bool> rows;
+        for (auto& group : n.rule.in[1]) rows.push_back(n.rule.in_output(group[0]));
+        u.panels &= !u.product || u.row_dims == rows;
+        u.product = true;
+        u.row_dims = rows;
+      } else if (n.op->name == "kv_write" && k == 0) {
+        u.keys = keys.count(n.out[0]) > 0;
+      } else if (n.op->name != "embedding") {
+        u.panels = false;
       }
-    if (used && panels && kernels::has_panels(shape.dtype)) shape.layout = Layout::panels;
-    if (keys) shape.layout = Layout::pages;
+    }
+}
+
+StateShape StateShapes::of(const std::string& name, i64 rank) const {
+  ValueId v = s_.graph.named.at(name);
+  const Value& x = s_.graph.at(v);
+  StateShape shape{x.dtype, Layout::rows, binding_.box(s_.of(v), x.dims, rank), 0, 0, 0};
+  if (auto it = uses_.find(v); it != uses_.end()) {
+    const Use& u = it->second;
+    if (u.keys) shape.layout = Layout::pages;
+    if (u.product && u.panels && kernels::has_panels(shape.dtype)) {
+      shape.layout = Layout::panels;
+      shape.n = shape.k = 1;
+      for (size_t d = 0; d < shape.box.size(); d++) (u.row_dims[d] ? shape.n : shape.k) *= shape.box[d].size();
+    }
   }
   shape.bytes = shape.layout == Layout::panels ? kernels::panel_bytes(shape.dtype, shape.n, shape.k)
                                                : element_bytes(shape.box, shape.dtype);
   return shape;
 }
 
+std::vector<i64> value_bytes(const ShardedGraph& s, const Binding& b, i64 rank) {
+  std::vector<i64> bytes;
+  for (size_t v = 0; v < s.placement.size(); v++) {
+    const Value& x = s.graph.at(s.origin[v]);
+    bytes.push_back(x.kind == Kind::state && s.origin[v] == static_cast<ValueId>(v)
+                        ? 0
+                        : element_bytes(b.box(s.placement[v], x.dims, rank), x.dtype));
+  }
+  return bytes;
+}
+
 Arena plan_arena(const Program& p, const Symbols& bounds) {
   const ShardedGraph& s = *p.sharded;
   Sizes sizes = bound_sizes(s.graph, bounds);
   Binding b(s.plan, sizes);
+  const std::vector<i64> bytes = value_bytes(s, b, p.rank);
   const size_t n = s.placement.size();
   std::vector<i64> first(n, -1), last(n, -1), owner(n);
   for (size_t v = 0; v < n; v++) owner[v] = static_cast<i64>(v);
@@ -141,13 +163,9 @@ Arena plan_arena(const Program& p, const Symbols& bounds) {
   };
   std::vector<Item> items;
   for (size_t v = 0; v < n; v++) {
-    if (first[v] < 0 || s.graph.at(s.origin[v]).kind != Kind::temp) {
-      if (first[v] < 0 || s.origin[v] == static_cast<ValueId>(v))
-        continue;  // states and inputs; their reshards are temporaries
-    }
-    items.push_back({v, round_up(element_bytes(b.box(s.placement[v], s.graph.at(s.origin[v]).dims, p.rank),
-                                               s.graph.at(s.origin[v]).dtype),
-                                 64)});
+    const bool reshard = s.origin[v] != static_cast<ValueId>(v);  // a temporary, also of a state or an input
+    if (first[v] < 0 || (!reshard && s.graph.at(s.origin[v]).kind != Kind::temp)) continue;
+    items.push_back({v, round_up(bytes[v], 64)});
   }
   // Largest first, each at the lowest offset that is free over its whole life.
   std::stable_sort(items.begin(), items.end(), [](auto& x, auto& y) { return x.bytes > y.bytes; });
@@ -194,10 +212,11 @@ Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, Fin
   memory_ = Buffer(arena_.bytes);
   Sizes sizes = bound_sizes(s.graph, bounds_);
   Binding b(s.plan, sizes);
+  StateShapes shapes(s, options_);
   for (auto& [name, v] : s.graph.named) {
     const Value& x = s.graph.at(v);
     if (x.kind == Kind::state) {
-      StateShape shape = state_shape(s, name, program_.rank, options_);
+      StateShape shape = shapes.of(name, program_.rank);
       Buffer memory(shape.bytes);
       View view{memory.data(), shape.dtype, shape.layout, shape.box};
       states_.emplace(name, std::pair{std::move(view), std::move(memory)});

@@ -41,7 +41,26 @@ struct StateShape {
   i64 n = 0, k = 0;  // of panels
   i64 bytes = 0;
 };
-StateShape state_shape(const ShardedGraph& s, const std::string& name, i64 rank, const ExecutorOptions& o);
+
+/// Shapes of the states of a sharded graph; which op reads each is looked up once. Keeps a reference to the graph.
+class StateShapes {
+ public:
+  StateShapes(const ShardedGraph& s, const ExecutorOptions& o);
+  StateShape of(const std::string& name, i64 rank) const;
+
+ private:
+  struct Use {
+    bool product = false, panels = true, keys = false;
+    std::vector<bool> row_dims;  // of a product's weight: which dims are outputs
+  };
+  const ShardedGraph& s_;
+  Sizes sizes_;
+  Binding binding_;
+  std::map<ValueId, Use> uses_;
+};
+
+/// Bytes of every value's part on a rank, at given symbols.
+std::vector<i64> value_bytes(const ShardedGraph& s, const Binding& b, i64 rank);
 
 /// Where temporaries lie in the arena: an offset for each value (-1: not there), planned at the bounds.
 struct Arena {

@@ -1,0 +1,211 @@
+#include "plait/serve/engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "plait/comm/local/run_ranks.h"
+#include "plait/io/load_state.h"
+#include "plait/models/family.h"
+
+namespace plait::serve {
+
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+i64 threads_of(const EngineOptions& o, i64 ranks) {
+  if (o.threads < 0 || o.threads > 4096) fail(Code::usage, "--threads {}: want 0 (cores / ranks) to 4096", o.threads);
+  return o.threads > 0 ? o.threads : std::max<i64>(1, static_cast<i64>(allowed_cpus().size()) / ranks);
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int c = 0; c < CPU_SETSIZE; c++)
+      if (CPU_ISSET(c, &set)) cpus.push_back(c);
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
+
+Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files, const comm::LocalWorld& world,
+                 const std::map<std::vector<bool>, i64>& groups, const EngineOptions& options, std::vector<int> cpus)
+    : plan_(plan),
+      team_(threads_of(options, plan.world()), std::move(cpus)),
+      context_{team_},
+      communicators_([&] {
+        std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> c;
+        for (auto& [along, group] : groups) c.emplace(along, world.join(group, rank));
+        return c;
+      }()),
+      executor_(partition(plan.sharded, rank), plan.bounds, plan.executor,
+                [this](const std::vector<bool>& along) -> comm::Communicator* {
+                  auto it = communicators_.find(along);
+                  return it == communicators_.end() ? nullptr : it->second.get();
+                }) {
+  kernels::flush_denormals();
+  double t0 = now_s();
+  StateShapes shapes(*plan.sharded, plan.executor);
+  for (auto& name : weights_of(plan.sharded->graph)) {
+    StateShape shape = shapes.of(name, rank);
+    io::load_state(files, plan.config, name, executor_.state(name), shape.n, shape.k, team_);
+  }
+  load_s_ = now_s() - t0;
+}
+
+void Session::run(std::span<const i64> tokens, i64 rows) {
+  const i64 n = static_cast<i64>(tokens.size());
+  if (position_ + n > plan_.context)
+    fail(Code::does_not_fit, "position {} and {} tokens more do not fit the context of {}", position_, n,
+         plan_.context);
+  auto* ids = executor_.input<std::int32_t>("ids");
+  auto* position = executor_.input<std::int32_t>("position");
+  auto* sequence = executor_.input<std::int32_t>("sequence");
+  auto* slot = executor_.input<std::int32_t>("slot");
+  auto* table = executor_.input<std::int32_t>("table");
+  auto* row = executor_.input<std::int32_t>("rows");
+  for (i64 i = 0; i < plan_.context / plan_.page; i++) table[i] = static_cast<std::int32_t>(i);
+  for (i64 i = 0; i < n; i++) {
+    if (tokens[static_cast<size_t>(i)] < 0 || tokens[static_cast<size_t>(i)] >= plan_.config.V)
+      fail(Code::usage, "token {} is not in the vocabulary of {}", tokens[static_cast<size_t>(i)], plan_.config.V);
+    ids[i] = static_cast<std::int32_t>(tokens[static_cast<size_t>(i)]);
+    position[i] = static_cast<std::int32_t>(position_ + i);
+    sequence[i] = 0;
+    slot[i] = table[(position_ + i) / plan_.page] * static_cast<std::int32_t>(plan_.page) +
+              static_cast<std::int32_t>((position_ + i) % plan_.page);
+  }
+  for (i64 r = 0; r < rows; r++) row[r] = static_cast<std::int32_t>(n - rows + r);
+  Symbols symbols;
+  symbols.size = {{'T', n}, {'R', rows}};
+  executor_.bind(symbols);
+  executor_.run(context_);
+  position_ += n;
+}
+
+std::span<const float> Session::forward(std::span<const i64> tokens) {
+  const i64 chunk = plan_.bounds.size.at('T');
+  for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk))
+    run(tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i)), 1);
+  View logits = executor_.output("logits");
+  return {logits.as<float>(), static_cast<size_t>(plan_.config.V)};
+}
+
+void Session::forward_all(std::span<const i64> tokens, const std::function<void(i64, std::span<const float>)>& f) {
+  const i64 chunk = std::min(plan_.bounds.size.at('T'), plan_.bounds.size.at('R'));
+  for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk)) {
+    auto part = tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i));
+    run(part, static_cast<i64>(part.size()));
+    View logits = executor_.output("logits");
+    for (size_t r = 0; r < part.size(); r++)
+      f(static_cast<i64>(i + r),
+        {logits.as<float>() + static_cast<i64>(r) * plan_.config.V, static_cast<size_t>(plan_.config.V)});
+  }
+}
+
+i64 Session::agree(i64 token, i64 stop) {
+  if (plan_.world() == 1) return stop;
+  auto& c = *communicators_.at(std::vector<bool>(plan_.options.plan.axes.size(), true));
+  i64 v[3] = {token, -token, stop};
+  c.wait(c.start_all_reduce(v, v, 3, DType::i64, comm::Join::max, "token agreement"));
+  if (v[0] != -v[1]) fail(Code::differs, "position {}: ranks hold different tokens, {} to {}", position_, -v[1], v[0]);
+  return v[2];
+}
+
+RankReport Session::report() const {
+  RankReport r;
+  r.coords = plan_.options.plan.mesh().describe(executor_.program().rank);
+  r.load_s = load_s_;
+  RankMemory& m = r.memory;
+  m = plan_.memory[static_cast<size_t>(executor_.program().rank)];
+  m.comm = 0;
+  for (auto& [along, c] : communicators_) {
+    m.comm += c->buffer_bytes();
+    r.wait_s += c->counters().wait_s;
+  }
+  m.arena = executor_.arena_bytes();
+  const i64 difference = executor_.state_bytes() - m.weights() - m.kv;
+  PLAIT_CHECK(difference == 0, "rank {} holds {} bytes of state more than planned", executor_.program().rank,
+              difference);
+  r.compute_s = executor_.profile().kernel_s;
+  r.comm_s = std::max(0.0, executor_.profile().comm_s - r.wait_s);
+  return r;
+}
+
+void Session::reset_profile() {
+  executor_.reset_profile();
+  for (auto& [along, c] : communicators_) c->reset_counters();
+}
+
+Engine::Engine(const io::ModelFiles& files, ServingPlan plan, EngineOptions options)
+    : files_(files), plan_(std::move(plan)), options_(options), threads_(threads_of(options, plan_.world())) {
+  if (!files.has_weights()) fail(Code::bad_file, "[{}] a config without weights: nothing to run", files.path());
+  io::check_files(files, plan_.config, weights_of(plan_.sharded->graph));
+}
+
+void Engine::run(const std::function<void(Session&)>& f) {
+  comm::LocalOptions local;
+  local.deadline_s = options_.deadline_s;
+  local.slot_bytes = slot_bytes(*plan_.sharded, plan_.bounds, plan_.executor.sum_wire);
+  local.mail_bytes = kMailBytes;
+  comm::LocalWorld world(plan_.world(), local);
+  const Mesh mesh = plan_.options.plan.mesh();
+  auto axes = communicating_axes(*plan_.sharded);
+  std::vector<bool> all(mesh.axes().size(), true);
+  if (std::find(axes.begin(), axes.end(), all) == axes.end()) axes.push_back(all);
+  std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(plan_.world()));
+  for (i64 r = 0; r < plan_.world() && plan_.world() > 1; r++)
+    for (auto& along : axes) groups[static_cast<size_t>(r)][along] = world.add_group(mesh.group(r, along));
+  reports_.assign(static_cast<size_t>(plan_.world()), {});
+  const auto cpus = allowed_cpus();
+  const bool pin = options_.pin && static_cast<i64>(cpus.size()) >= plan_.world() * threads_;
+  EngineOptions options = options_;
+  options.threads = threads_;
+  comm::run_ranks(world, [&](i64 rank) {
+    std::vector<int> mine;
+    if (pin) mine.assign(cpus.begin() + rank * threads_, cpus.begin() + (rank + 1) * threads_);
+    Session s(plan_, rank, files_, world, groups[static_cast<size_t>(rank)], options, std::move(mine));
+    f(s);
+    reports_[static_cast<size_t>(rank)] = s.report();
+  });
+}
+
+Generated generate(Session& s, const Request& r) {
+  PLAIT_CHECK(!r.prompt.empty(), "an empty prompt");
+  Generated g;
+  g.finish_reason = "length";
+  kernels::SampleScratch scratch;
+  double t0 = now_s();
+  std::span<const float> logits = s.forward(r.prompt);
+  double first = 0;
+  while (static_cast<i64>(g.tokens.size()) < r.max_tokens) {
+    i64 token = kernels::sample(logits, r.sampling, static_cast<u64>(s.position()), scratch);
+    i64 stop = s.agree(token, r.interrupted != nullptr && r.interrupted->load(std::memory_order_relaxed) ? 1 : 0);
+    if (g.tokens.empty()) {
+      first = now_s();
+      g.prefill_s = first - t0;
+    }
+    if (r.is_end && r.is_end(token)) {
+      g.finish_reason = "stop";
+      break;
+    }
+    g.tokens.push_back(token);
+    if (s.rank() == 0 && r.on_token) r.on_token(token);
+    if (stop != 0) {
+      g.finish_reason = "interrupted";
+      break;
+    }
+    if (static_cast<i64>(g.tokens.size()) == r.max_tokens) break;
+    logits = s.forward(std::span<const i64>(&g.tokens.back(), 1));
+    g.decoded++;
+  }
+  g.decode_s = now_s() - first;
+  return g;
+}
+
+}  // namespace plait::serve
