@@ -130,11 +130,37 @@ std::vector<ValueId> Graph::apply(const std::string& op_name, std::vector<ValueI
   return n.out;
 }
 
+namespace {
+
+/// A node's values against its rule: as many, of as many dims, one dim a factor group.
+void verify_rule(const Graph& g, const Node& n, const std::string& where) {
+  if (n.rule.in.size() != n.in.size() || n.rule.out.size() != n.out.size() || n.out.size() != n.op->out.size())
+    fail(Code::bad_file, "{}: got {} operands and {} outputs, want those of \"{}\" and {} outputs", where, n.in.size(),
+         n.out.size(), to_string(n.rule), n.op->out.size());
+  std::map<std::string, char> dim_of;
+  auto check = [&](ValueId v, const Rule::Term& term) {
+    if (v < 0 || v >= static_cast<ValueId>(g.values.size()))
+      fail(Code::bad_file, "{}: got %{}, want one of {} values", where, v, g.values.size());
+    const Value& x = g.at(v);
+    if (x.dims.size() != term.size())
+      fail(Code::bad_file, "{}: %{} ({}) has dims [{}], want those of \"{}\"", where, v, x.name, x.dims,
+           to_string(term));
+    for (size_t d = 0; d < term.size(); d++)
+      if (auto [p, fresh] = dim_of.insert({term[d], x.dims[d]}); !fresh && p->second != x.dims[d])
+        fail(Code::bad_file, "{}: factor {} is dim {} and dim {}", where, term[d], p->second, x.dims[d]);
+  };
+  for (size_t i = 0; i < n.in.size(); i++) check(n.in[i], n.rule.in[i]);
+  for (size_t i = 0; i < n.out.size(); i++) check(n.out[i], n.rule.out[i]);
+}
+
+}  // namespace
+
 void Graph::verify() const {
   std::set<ValueId> written;
   std::set<std::string> overwritten;
   for (auto& n : nodes) {
     const std::string where = n.op->name + " (" + n.attrs.label + ")";
+    verify_rule(*this, n, where);
     for (ValueId v : n.in) {
       const Value& x = at(v);
       if (x.kind == Kind::temp && written.count(v) == 0)
@@ -144,8 +170,11 @@ void Graph::verify() const {
       if (x.kind == Kind::state && overwritten.count(x.name) > 0)
         fail(Code::bad_file, "{}: reads state {} after it was overwritten in place", where, x.name);
     }
-    for (ValueId v : n.out)
+    for (ValueId v : n.out) {
+      if (at(v).kind != Kind::temp)
+        fail(Code::bad_file, "{}: writes %{}, which is the {} itself", where, v, at(v).name);
       if (!written.insert(v).second) fail(Code::bad_file, "{}: writes %{} a second time", where, v);
+    }
     if (n.attrs.alias.empty()) continue;
     auto it = named.find(n.attrs.alias);
     if (it == named.end() || at(it->second).kind != Kind::state)
