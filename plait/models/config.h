@@ -29,8 +29,7 @@ struct ModelConfig {
   double rope_base = 10000;
   std::optional<RopeScaling> rope_scaling = {};
   bool tied = false;            // the output product reads the embedding
-  bool attention_bias = false;  // of wq, wk, wv, wo
-  bool mlp_bias = false;        // of up and down
+  bool attention_bias = false;  // of wq, wk, wv, wo; always in a GPT-2
   std::optional<i64> bos = {};
   std::vector<i64> eos = {};
   std::string torch_dtype = {};  // as written; empty when absent

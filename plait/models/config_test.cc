@@ -98,6 +98,23 @@ TEST(Config, NewerSpelling) {
   EXPECT_EQ(c.torch_dtype, "float16");
 }
 
+// The random models whose logits transformers gave (tests/data).
+TEST(Config, ModelsOfTheOracles) {
+  ModelConfig c = parse_config(read_json("tests/data/llama_small.json").at("config"), "llama_small.json");
+  EXPECT_EQ(std::vector<i64>({c.D, c.N, c.K, c.H, c.F, c.V, c.layers, c.max_positions}),
+            std::vector<i64>({72, 9, 3, 8, 208, 257, 3, 256}));
+  c = parse_config(read_json("tests/data/llama_options.json").at("config"), "llama_options.json");
+  EXPECT_EQ(c.H, 16);
+  EXPECT_TRUE(c.attention_bias);
+  EXPECT_FALSE(c.tied);
+  ASSERT_TRUE(c.rope_scaling);
+  EXPECT_EQ(c.rope_scaling->factor, 8);
+  EXPECT_EQ(c.rope_scaling->original_positions, 32);
+  c = parse_config(read_json("tests/data/gpt2_small.json").at("config"), "gpt2_small.json");
+  EXPECT_EQ(std::vector<i64>({c.D, c.N, c.K, c.H, c.F, c.V, c.layers, c.max_positions}),
+            std::vector<i64>({72, 9, 9, 8, 288, 257, 3, 64}));
+}
+
 TEST(Config, RealConfigs) {
   const auto configs = shared_folder() / "data/configs";
   if (!std::filesystem::exists(configs)) GTEST_SKIP() << "no " << configs;

@@ -22,7 +22,7 @@ ModelConfig small_gpt2() {
   ModelConfig c = small_llama();
   c.family = "gpt2";
   c.K = 9, c.F = 288, c.max_positions = 64;
-  c.attention_bias = c.mlp_bias = true;
+  c.attention_bias = true;
   return c;
 }
 

@@ -18,7 +18,7 @@ void parse(const ConfigReader& r, ModelConfig& c) {
   c.max_positions = r.integer("n_positions", 1, kMax);
   c.eps = r.number("layer_norm_epsilon", 0, 1, 1e-5);
   c.tied = r.flag("tie_word_embeddings", true);
-  c.attention_bias = c.mlp_bias = true;
+  c.attention_bias = true;
   r.only("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""}, "another activation");
   r.only("scale_attn_weights", {"true"}, "attention without its scale");
   r.only("scale_attn_by_inverse_layer_idx", {"false"}, "attention scaled by layer");

@@ -26,7 +26,7 @@ ModelConfig gpt2() {
   ModelConfig c = llama();
   c.family = "gpt2";
   c.K = 9, c.F = 288;
-  c.mlp_bias = c.tied = true;
+  c.tied = true;
   return c;
 }
 
