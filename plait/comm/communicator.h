@@ -22,7 +22,7 @@ struct Request {
 /// What this rank did on its communicators since the last reset: for `bench` and `--json`.
 struct Counters {
   i64 operations = 0, bytes = 0;  // payload handed in
-  double wait_s = 0, copy_s = 0;  // waiting for peers; copying and adding
+  double wait_s = 0, copy_s = 0;  // waiting for peers; copying and adding (of payloads worth timing)
 };
 
 class Communicator {
@@ -48,6 +48,13 @@ class Communicator {
   virtual Request start_recv(void* data, i64 bytes, i64 from, const char* what) = 0;
   virtual void wait(Request r) = 0;
   virtual void barrier(const char* what) = 0;
+
+  /// Where a kernel may write this rank's contribution to the NEXT operation, `in` of which is then this pointer and is
+  /// not copied; nullptr when there is no such place now. Valid until that start; out must not lie in it.
+  virtual void* staging(i64 bytes) {
+    (void)bytes;
+    return nullptr;
+  }
 
   /// Bytes of this rank's part of the communication buffers.
   virtual i64 buffer_bytes() const = 0;

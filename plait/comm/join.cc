@@ -1,0 +1,84 @@
+#include "plait/comm/join.h"
+
+namespace plait::comm {
+
+using JoinFunction = void(std::byte*, std::span<const std::byte* const>, i64, DType, Join);
+namespace join_base {
+JoinFunction join;
+}
+namespace join_avx2 {
+JoinFunction join;
+}
+namespace join_avx512 {
+JoinFunction join;
+}
+
+namespace {
+
+struct Choice {
+  const char* isa;
+  JoinFunction* function;
+  bool available;
+};
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+// In order of preference.
+const Choice kChoices[] = {
+    {"avx512", join_avx512::join, has_avx512()},
+    {"avx2", join_avx2::join, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+    {"base", join_base::join, true},
+};
+
+JoinFunction* best() {
+  for (auto& c : kChoices)
+    if (c.available) return c.function;
+  return join_base::join;
+}
+
+void run(JoinFunction* f, void* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join) {
+  PLAIT_CHECK(can_join(t, join), "{} of {}", name_of(join), name_of(t));
+  if (parts.size() == 1) {
+    if (out != parts[0]) std::memmove(out, parts[0], static_cast<size_t>(bytes_of(t, count)));
+    return;
+  }
+  f(static_cast<std::byte*>(out), parts, count, t, join);
+}
+
+}  // namespace
+
+bool can_join(DType t, Join join) {
+  switch (t) {
+    case DType::f32:
+    case DType::f64:
+    case DType::bf16:
+    case DType::i32:
+    case DType::i64:
+      return true;
+    case DType::i128:
+      return join != Join::max;
+    default:
+      return join == Join::one;
+  }
+}
+
+void join_parts(void* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join) {
+  static JoinFunction* const f = best();
+  run(f, out, parts, count, t, join);
+}
+
+bool join_parts_with(std::string_view isa, void* out, std::span<const std::byte* const> parts, i64 count, DType t,
+                     Join join) {
+  for (auto& c : kChoices)
+    if (isa == c.isa && c.available) {
+      run(c.function, out, parts, count, t, join);
+      return true;
+    }
+  return false;
+}
+
+}  // namespace plait::comm

@@ -1,0 +1,207 @@
+// The loops of join_parts, for one instruction set: included by join_base.cc, join_avx2.cc and join_avx512.cc, each
+// with its own PLAIT_JOIN_NAME. Vectors of the compiler, 64 bytes wide; it splits them where registers are narrower.
+//
+// Two contributions are read in one pass. More are added a tile at a time (kTile bytes stay in the first cache), so
+// that every contribution is read once, front to back, as the prefetchers like it. Long parts are walked as kStreams
+// streams at once: reads of lines that another core holds are limited by what one stream keeps in flight
+// (Xeon 6, 256 KB: 27 GB/s with four, 21 with one).
+#pragma once
+#include "plait/comm/join.h"
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors are returned by functions of this file alone
+
+namespace plait::comm::PLAIT_JOIN_NAME {
+namespace {
+
+constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 16384;
+
+template <class T>
+struct Vec {
+  typedef T type __attribute__((vector_size(64)));
+  static constexpr i64 lanes = 64 / static_cast<i64>(sizeof(T));
+};
+using F32 = Vec<float>::type;
+using U32 = Vec<std::uint32_t>::type;
+typedef std::uint16_t U16 __attribute__((vector_size(32)));
+
+template <class V>
+V load(const std::byte* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V>
+void store(std::byte* p, V v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+// An element type and a join: kBytes at a time through `wide`, the rest through `one`.
+template <class T>
+struct Add {
+  static constexpr i64 kElement = sizeof(T);
+  using V = typename Vec<T>::type;
+  static void wide(std::byte* out, const std::byte* a, const std::byte* b) { store(out, load<V>(a) + load<V>(b)); }
+  static void one(std::byte* out, const std::byte* a, const std::byte* b) {
+    T x, y;
+    __builtin_memcpy(&x, a, sizeof x);
+    __builtin_memcpy(&y, b, sizeof y);
+    x = static_cast<T>(x + y);
+    __builtin_memcpy(out, &x, sizeof x);
+  }
+};
+
+// x > m or x is NaN: x; equal: the bits of both (so +0 wins over -0); else m.
+template <class T, class Bits>
+struct Max {
+  static constexpr i64 kElement = sizeof(T);
+  using V = typename Vec<T>::type;
+  using B = typename Vec<Bits>::type;
+  static void wide(std::byte* out, const std::byte* a, const std::byte* b) {
+    V m = load<V>(a), x = load<V>(b);
+    B take = reinterpret_cast<B>(x > m) | reinterpret_cast<B>(x != x), same = reinterpret_cast<B>(x == m);
+    B mb = reinterpret_cast<B>(m), xb = reinterpret_cast<B>(x);
+    store(out, (take & xb) | (same & mb & xb) | (~(take | same) & mb));
+  }
+  static void one(std::byte* out, const std::byte* a, const std::byte* b) {
+    T m, x;
+    Bits mb, xb;
+    __builtin_memcpy(&m, a, sizeof m);
+    __builtin_memcpy(&x, b, sizeof x);
+    __builtin_memcpy(&mb, a, sizeof m);
+    __builtin_memcpy(&xb, b, sizeof x);
+    Bits r = (x > m || x != x) ? xb : x == m ? static_cast<Bits>(mb & xb) : mb;
+    __builtin_memcpy(out, &r, sizeof r);
+  }
+};
+
+struct Or {
+  static constexpr i64 kElement = 1;
+  using V = Vec<u64>::type;
+  static void wide(std::byte* out, const std::byte* a, const std::byte* b) { store(out, load<V>(a) | load<V>(b)); }
+  static void one(std::byte* out, const std::byte* a, const std::byte* b) { *out = *a | *b; }
+};
+
+struct Add128 {
+  static constexpr i64 kElement = 16;
+  static void one(std::byte* out, const std::byte* a, const std::byte* b) {
+    unsigned __int128 x, y;
+    __builtin_memcpy(&x, a, 16);
+    __builtin_memcpy(&y, b, 16);
+    x += y;
+    __builtin_memcpy(out, &x, 16);
+  }
+  static void wide(std::byte* out, const std::byte* a, const std::byte* b) {
+    for (i64 i = 0; i < 64; i += 16) one(out + i, a + i, b + i);
+  }
+};
+
+template <class O>
+void pair_run(std::byte* out, const std::byte* a, const std::byte* b, i64 bytes) {
+  i64 i = 0;
+  for (; i + 256 <= bytes; i += 256)
+    for (i64 j = i; j < i + 256; j += 64) O::wide(out + j, a + j, b + j);
+  for (; i + 64 <= bytes; i += 64) O::wide(out + i, a + i, b + i);
+  for (; i < bytes; i += O::kElement) O::one(out + i, a + i, b + i);
+}
+
+template <class O>
+void pair_streams(std::byte* out, const std::byte* a, const std::byte* b, i64 bytes) {
+  i64 part = bytes / kStreams / 64 * 64;
+  for (i64 i = 0; i < part; i += 64)
+    for (i64 k = 0; k < kStreams; k++) O::wide(out + k * part + i, a + k * part + i, b + k * part + i);
+  i64 done = kStreams * part;
+  pair_run<O>(out + done, a + done, b + done, bytes - done);
+}
+
+// out may be a part: of the tile everything is read into `sum` before anything is written.
+template <class O>
+void many(std::byte* out, std::span<const std::byte* const> parts, i64 bytes) {
+  alignas(64) std::byte sum[kTile];
+  for (i64 i = 0; i < bytes; i += kTile) {
+    i64 n = std::min(kTile, bytes - i);
+    pair_run<O>(sum, parts[0] + i, parts[1] + i, n);
+    for (size_t r = 2; r + 1 < parts.size(); r++) pair_run<O>(sum, sum, parts[r] + i, n);
+    pair_run<O>(out + i, sum, parts[parts.size() - 1] + i, n);
+  }
+}
+
+template <class O>
+void join_as(std::byte* out, std::span<const std::byte* const> parts, i64 bytes) {
+  if (parts.size() > 2)
+    many<O>(out, parts, bytes);
+  else if (bytes >= kStreamsFrom)
+    pair_streams<O>(out, parts[0], parts[1], bytes);
+  else
+    pair_run<O>(out, parts[0], parts[1], bytes);
+}
+
+F32 widen(const std::byte* p) { return reinterpret_cast<F32>(__builtin_convertvector(load<U16>(p), U32) << 16); }
+// Nearest even; NaN stays NaN: class bf16 of dtype.h.
+U16 narrow(F32 f) {
+  U32 u = reinterpret_cast<U32>(f);
+  U32 nan = reinterpret_cast<U32>((u & 0x7fffffffu) > 0x7f800000u);
+  U32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+  return __builtin_convertvector((nan & quiet) | (~nan & rounded), U16);
+}
+
+template <bool kMax>
+void bf16_block(std::byte* out, std::span<const std::byte* const> parts, i64 at) {
+  F32 s = widen(parts[0] + at);
+  for (size_t r = 1; r < parts.size(); r++) {
+    F32 x = widen(parts[r] + at);
+    if constexpr (kMax)
+      Max<float, std::uint32_t>::wide(reinterpret_cast<std::byte*>(&s), reinterpret_cast<const std::byte*>(&s),
+                                      reinterpret_cast<const std::byte*>(&x));
+    else
+      s += x;
+  }
+  store(out + at, narrow(s));
+}
+
+// The rest of less than 16 elements goes through a padded copy, so that there is one rounding routine.
+template <bool kMax>
+void bf16_parts(std::byte* out, std::span<const std::byte* const> parts, i64 count) {
+  i64 i = 0;
+  for (; i + 16 <= count; i += 16) bf16_block<kMax>(out, parts, 2 * i);
+  if (i == count) return;
+  auto rest = static_cast<size_t>(2 * (count - i));
+  alignas(64) std::byte sum[64] = {}, pad[32];
+  for (size_t r = 0; r < parts.size(); r++) {
+    __builtin_memset(pad, 0, sizeof pad);
+    __builtin_memcpy(pad, parts[r] + 2 * i, rest);
+    F32 x = widen(pad);
+    if (r == 0)
+      store(sum, x);
+    else if (kMax)
+      Max<float, std::uint32_t>::wide(sum, sum, reinterpret_cast<const std::byte*>(&x));
+    else
+      store(sum, load<F32>(sum) + x);
+  }
+  store(pad, narrow(load<F32>(sum)));
+  __builtin_memcpy(out + 2 * i, pad, rest);
+}
+
+}  // namespace
+
+void join(std::byte* out, std::span<const std::byte* const> parts, i64 count, DType t, Join j) {
+  const i64 bytes = bytes_of(t, count);
+  if (j == Join::one) return join_as<Or>(out, parts, bytes);
+  switch (t) {
+    case DType::f32:
+      return j == Join::sum ? join_as<Add<float>>(out, parts, bytes)
+                            : join_as<Max<float, std::uint32_t>>(out, parts, bytes);
+    case DType::f64:
+      return j == Join::sum ? join_as<Add<double>>(out, parts, bytes) : join_as<Max<double, u64>>(out, parts, bytes);
+    case DType::i32:
+      return j == Join::sum ? join_as<Add<std::uint32_t>>(out, parts, bytes)
+                            : join_as<Max<std::int32_t, std::uint32_t>>(out, parts, bytes);
+    case DType::i64:
+      return j == Join::sum ? join_as<Add<u64>>(out, parts, bytes) : join_as<Max<std::int64_t, u64>>(out, parts, bytes);
+    case DType::i128:
+      return join_as<Add128>(out, parts, bytes);
+    default:
+      return j == Join::sum ? bf16_parts<false>(out, parts, count) : bf16_parts<true>(out, parts, count);
+  }
+}
+
+}  // namespace plait::comm::PLAIT_JOIN_NAME

@@ -1,0 +1,618 @@
+#include "plait/comm/local/local_communicator.h"
+
+#include <algorithm>
+
+#include "plait/comm/join.h"
+#include "plait/comm/local/copy.h"
+#include "plait/comm/local/ticks.h"
+
+namespace plait::comm {
+
+namespace {
+
+// Largest groups first. Two ranks move the same bytes either way, and one shot has one latency less. Measured with
+// bench_comm on 2 cores (4 ranks, two a core): see docs of the bench for the numbers.
+constexpr TwoShotFrom kTwoShot[] = {{8, 16 * 1024}, {4, 64 * 1024}, {3, 128 * 1024}};
+
+bool overlap(const void* a, i64 a_bytes, const void* b, i64 b_bytes) {
+  auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
+  return a_bytes > 0 && b_bytes > 0 && x < y + static_cast<u64>(b_bytes) && y < x + static_cast<u64>(a_bytes);
+}
+
+i64 sum_of(std::span<const i64> counts) {
+  i64 s = 0;
+  for (i64 c : counts) s += c;
+  return s;
+}
+
+// Elements of a vector register's worth, so that slices begin at whole ones.
+i64 lanes(i64 unit) { return std::max<i64>(1, 64 / unit); }
+
+// Step of a two-shot operation of `chunks`: scatter c, gather c in the order S0 S1 G0 S2 G1 ... G(last).
+struct TwoShotStep {
+  bool gather;
+  i64 chunk;
+};
+TwoShotStep two_shot_step(i64 step, i64 chunks) {
+  if (step == 0) return {false, 0};
+  if (step == 2 * chunks - 1) return {true, chunks - 1};
+  if (step % 2 == 1) return {false, (step + 1) / 2};
+  return {true, step / 2 - 1};
+}
+i64 scatter_step(i64 chunk) { return chunk == 0 ? 0 : 2 * chunk - 1; }
+
+}  // namespace
+
+std::span<const TwoShotFrom> two_shot_table() { return kTwoShot; }
+
+LocalCommunicator::LocalCommunicator(std::shared_ptr<Region> region, i64 group, i64 member, double deadline_s,
+                                     double ranks_per_core)
+    : region_(std::move(region)),
+      group_(region_->groups()[static_cast<size_t>(group)]),
+      group_id_(group),
+      me_(member),
+      n_(group_.size()),
+      stride_(group_.slot_stride),
+      slot_bytes_(group_.slot_bytes),
+      world_rank_(group_.ranks[static_cast<size_t>(member)]),
+      deadline_ns_(static_cast<i64>(std::min(deadline_s, 1e9) * 1e9)),
+      crowded_(ranks_per_core > 1),
+      state_(region_->rank(world_rank_)),
+      line_(region_->line(group_, member)),
+      mail_(*region_, group_, member),
+      ops_(static_cast<size_t>(kMaxStarted)),
+      ticks_at_(ticks()),
+      ns_at_(now_ns()) {
+  for (i64 m = 0; m < n_; m++)
+    peers_.push_back({&region_->line(group_, m), region_->slots(group_, m), group_.ranks[size_(m)]});
+  parts_.resize(size_(n_));
+  // A second communicator of the same member goes on where the first one stopped.
+  published_ = finished_ = finished_told_ = next_step_ = static_cast<i64>(line_.started.load());
+  free_until_ = published_;
+}
+
+i64 LocalCommunicator::buffer_bytes() const {
+  return kRing * group_.slot_stride + n_ * group_.mail_stride + static_cast<i64>(sizeof(Line));
+}
+
+Counters LocalCommunicator::counters() const {
+  Counters c = counters_;
+  double s = static_cast<double>(now_ns() - ns_at_) * 1e-9;
+  double tick_s = s / static_cast<double>(std::max<u64>(1, ticks() - ticks_at_));
+  c.wait_s = static_cast<double>(wait_ticks_) * tick_s;
+  c.copy_s = static_cast<double>(copy_ticks_) * tick_s;
+  return c;
+}
+
+void LocalCommunicator::reset_counters() {
+  counters_ = {};
+  wait_ticks_ = copy_ticks_ = 0;
+}
+
+// --- starting ---
+
+LocalCommunicator::Op& LocalCommunicator::push(Kind kind, DType t, Join join, i64 root, const char* what) {
+  if (next_id_ - head_ >= kMaxStarted)
+    fail(Code::usage, "[{} '{}'] {} operations of group {} are started and not waited for, want fewer", name_of(kind),
+         what, kMaxStarted, region_->group_name(group_id_));
+  Op& op = op_at(next_id_);
+  op.id = next_id_;
+  op.kind = kind;
+  op.dtype = t;
+  op.join = join;
+  op.root = root;
+  op.two_shot = op.raw = false;
+  op.settled = true;
+  op.unit = info(t).block_bytes;
+  op.count = op.chunk = 0;
+  op.in = nullptr;
+  op.out = op.spare_to = nullptr;
+  op.first = -1;
+  op.steps = 1;
+  op.published = op.consumed = 0;
+  return op;
+}
+
+i64 LocalCommunicator::units(i64 count, DType t, const char* what) const {
+  i64 block = info(t).block;
+  if (count < 0 || count % block != 0)
+    fail(Code::usage, "['{}' on group {}] got {} elements of {}", what, region_->group_name(group_id_), count,
+         name_of(t));
+  return count / block;
+}
+
+void LocalCommunicator::keep_counts(std::vector<i64>& to, std::span<const i64> from, DType t, const char* what) const {
+  if (static_cast<i64>(from.size()) != n_)
+    fail(Code::usage, "['{}' on group {}] got {} counts, want one a member", what, region_->group_name(group_id_),
+         from.size());
+  to.clear();
+  for (i64 c : from) to.push_back(units(c, t, what));
+}
+
+void LocalCommunicator::sign(Op& op, std::span<const i64> counts) {
+  u64 kinds = static_cast<u64>(op.kind) | static_cast<u64>(op.dtype) << 8 | static_cast<u64>(op.join) << 16 |
+              static_cast<u64>(op.root) << 24;
+  u64 h = kinds * 0x9e3779b97f4a7c15ull + static_cast<u64>(op.count) * 0xd1b54a32d192ed03ull +
+          op.sequence * 0x8cb92ba72f3d8dd7ull;
+  for (i64 c : counts) h = (h ^ static_cast<u64>(c)) * 0xff51afd7ed558ccdull + (h >> 29);
+  op.signature = h;
+}
+
+void LocalCommunicator::announce(Op& op, const char* what) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  u64 sequence = state_.operations.load(relaxed) + 1;
+  auto& rec = region_->announce(world_rank_, sequence);
+  u64 text[kWhatBytes / 8] = {};
+  if (what != nullptr) std::memcpy(text, what, strnlen(what, kWhatBytes - 1));
+  rec.sequence.store(0, relaxed);
+  rec.kinds.store(static_cast<u64>(op.kind) | static_cast<u64>(op.dtype) << 8 | static_cast<u64>(op.join) << 16 |
+                      static_cast<u64>(OpRecord::started) << 24 | static_cast<u64>(group_id_) << 32,
+                  relaxed);
+  rec.count.store(op.count * info(op.dtype).block, relaxed);
+  rec.first_step.store(op.first, relaxed);
+  rec.steps.store(op.steps, relaxed);
+  rec.root.store(op.root, relaxed);
+  rec.index.store(static_cast<i64>(op.sequence), relaxed);
+  for (size_t i = 0; i < std::size(text); i++) rec.what[i].store(text[i], relaxed);
+  rec.sequence.store(sequence, std::memory_order_release);
+  state_.operations.store(sequence, std::memory_order_release);
+  op.record = sequence;
+}
+
+void LocalCommunicator::set_state(const Op& op, OpRecord::State state) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  auto& rec = region_->announce(world_rank_, op.record);
+  if (rec.sequence.load(relaxed) != op.record) return;
+  rec.kinds.store((rec.kinds.load(relaxed) & ~(0xffull << 24)) | static_cast<u64>(state) << 24, relaxed);
+}
+
+Request LocalCommunicator::begin(Op& op, std::span<const i64> counts, i64 payload_bytes, const char* what) {
+  next_id_++;
+  counters_.operations++;
+  counters_.bytes += payload_bytes;
+  if (op.is_mail()) {
+    mails_++;
+    op.sequence = ++mail_sequence_;
+    announce(op, what);
+    check_sound(op);
+    progress_mail();
+    return {op.id};
+  }
+  op.sequence = ++sequence_;
+  sign(op, counts);
+  if (next_step_ >= 0) {
+    op.first = next_step_;
+    next_step_ = op.settled ? op.first + op.steps : -1;
+  }
+  announce(op, what);
+  check_sound(op);
+  if (may_publish(op, 0)) publish(op);
+  return {op.id};
+}
+
+Request LocalCommunicator::start_all_reduce(const void* in, void* out, i64 count, DType t, Join join,
+                                            const char* what) {
+  if (!can_join(t, join))
+    fail(Code::usage, "[all_reduce '{}'] got {} of {}, which is not defined", what, name_of(join), name_of(t));
+  Op& op = push(Kind::all_reduce, t, join, 0, what);
+  op.count = units(count, t, what);
+  op.in = static_cast<const std::byte*>(in);
+  op.out = static_cast<std::byte*>(out);
+  i64 bytes = op.count * op.unit;
+  if (in != out && overlap(in, bytes, out, bytes))
+    fail(Code::usage, "[all_reduce '{}'] in and out overlap without being equal", what);
+  op.chunk = slot_bytes_ / op.unit / lanes(op.unit) * lanes(op.unit);
+  op.steps = std::max<i64>(1, ceil_div(op.count, op.chunk));
+  for (auto& row : kTwoShot)
+    if (n_ >= row.members) {
+      op.two_shot = bytes >= row.bytes;
+      break;
+    }
+  if (op.two_shot) op.steps *= 2;
+  return begin(op, {}, bytes, what);
+}
+
+Request LocalCommunicator::start_reduce_scatter(const void* in, void* out, std::span<const i64> counts, DType t,
+                                                Join join, const char* what) {
+  if (!can_join(t, join))
+    fail(Code::usage, "[reduce_scatter '{}'] got {} of {}, which is not defined", what, name_of(join), name_of(t));
+  Op& op = push(Kind::reduce_scatter, t, join, 0, what);
+  keep_counts(op.counts, counts, t, what);
+  op.count = sum_of(op.counts);
+  i64 bytes = op.count * op.unit, mine = op.counts[size_(me_)] * op.unit;
+  op.in = static_cast<const std::byte*>(in);
+  op.out = static_cast<std::byte*>(out);
+  plan_parts(op, op.counts, bytes);
+  const std::byte* own = op.in + op.at[size_(me_)] * op.unit;
+  if (overlap(in, bytes, out, mine) && !(op.steps == 1 && own == op.out)) {
+    op.spare.resize(static_cast<size_t>(mine));
+    op.spare_to = op.out;
+    op.out = op.spare.data();
+  }
+  return begin(op, op.counts, bytes, what);
+}
+
+Request LocalCommunicator::start_all_gather(const void* in, void* out, std::span<const i64> counts, DType t,
+                                            const char* what) {
+  Op& op = push(Kind::all_gather, t, Join::one, 0, what);
+  keep_counts(op.counts, counts, t, what);
+  op.count = sum_of(op.counts);
+  op.in = static_cast<const std::byte*>(in);
+  op.out = static_cast<std::byte*>(out);
+  places(op.at, op.counts);
+  i64 mine = op.counts[size_(me_)] * op.unit;
+  std::byte* own = op.out + op.at[size_(me_)] * op.unit;
+  if (overlap(in, mine, out, op.count * op.unit)) {
+    if (in != own) std::memmove(own, in, static_cast<size_t>(mine));
+    op.in = own;
+  }
+  op.chunk = slot_bytes_ / op.unit;
+  op.steps = std::max<i64>(1, ceil_div(*std::max_element(op.counts.begin(), op.counts.end()), op.chunk));
+  return begin(op, op.counts, mine, what);
+}
+
+Request LocalCommunicator::start_all_to_all(const void* in, std::span<const i64> sends, void* out,
+                                            std::span<const i64> receives, DType t, const char* what) {
+  Op& op = push(Kind::all_to_all, t, Join::one, 0, what);
+  keep_counts(op.counts, sends, t, what);
+  keep_counts(op.receives, receives, t, what);
+  i64 bytes = sum_of(op.counts) * op.unit;
+  op.in = static_cast<const std::byte*>(in);
+  op.out = static_cast<std::byte*>(out);
+  if (overlap(in, bytes, out, sum_of(op.receives) * op.unit)) {
+    op.spare.assign(op.in, op.in + bytes);
+    op.in = op.spare.data();
+  }
+  plan_parts(op, op.counts, bytes);
+  places(op.to, op.receives);
+  op.own_steps = op.steps;
+  op.settled = n_ == 1;
+  return begin(op, {}, bytes, what);
+}
+
+Request LocalCommunicator::start_broadcast(void* data, i64 count, DType t, i64 root, const char* what) {
+  if (root < 0 || root >= n_)
+    fail(Code::usage, "[broadcast '{}'] got root {}, the group has {} members", what, root, n_);
+  Op& op = push(Kind::broadcast, t, Join::one, root, what);
+  op.count = units(count, t, what);
+  op.out = static_cast<std::byte*>(data);
+  op.in = op.out;
+  op.chunk = slot_bytes_ / op.unit;
+  op.steps = std::max<i64>(1, ceil_div(op.count, op.chunk));
+  return begin(op, {}, me_ == root ? op.count * op.unit : 0, what);
+}
+
+Request LocalCommunicator::start_message(Kind kind, std::byte* data, i64 bytes, i64 peer, const char* what) {
+  if (peer < 0 || peer >= n_ || bytes < 0)
+    fail(Code::usage, "[{} '{}'] got member {} and {} bytes, the group has {} members", name_of(kind), what, peer,
+         bytes, n_);
+  Op& op = push(kind, DType::f32, Join::one, peer, what);
+  op.count = bytes;
+  op.mail = {.sends = kind == Kind::send, .peer = peer, .bytes = bytes, .data = data};
+  return begin(op, {}, kind == Kind::send ? bytes : 0, what);
+}
+
+Request LocalCommunicator::start_send(const void* data, i64 bytes, i64 to, const char* what) {
+  return start_message(Kind::send, static_cast<std::byte*>(const_cast<void*>(data)), bytes, to, what);
+}
+
+Request LocalCommunicator::start_recv(void* data, i64 bytes, i64 from, const char* what) {
+  return start_message(Kind::recv, static_cast<std::byte*>(data), bytes, from, what);
+}
+
+void LocalCommunicator::barrier(const char* what) {
+  Op& op = push(Kind::barrier, DType::f32, Join::one, 0, what);
+  wait(begin(op, {}, 0, what));
+}
+
+void* LocalCommunicator::staging(i64 bytes) {
+  if (bytes > slot_bytes_ || next_step_ < 0 || published_ != next_step_ || !slot_free(next_step_)) return nullptr;
+  return slot(me_, next_step_);
+}
+
+// --- where things lie ---
+
+// First unit of each part of a packed buffer.
+void LocalCommunicator::places(std::vector<i64>& at, std::span<const i64> counts) {
+  at.clear();
+  i64 begin = 0;
+  for (i64 c : counts) {
+    at.push_back(begin);
+    begin += c;
+  }
+}
+
+// Parts for each member: all at once where they fit a slot, else `chunk` units of each a step.
+void LocalCommunicator::plan_parts(Op& op, std::span<const i64> counts, i64 bytes) {
+  places(op.at, counts);
+  op.raw = bytes <= slot_bytes_;
+  if (op.raw) return;
+  op.chunk = std::max<i64>(1, slot_bytes_ / n_ / 64 * 64 / op.unit);
+  op.steps = std::max<i64>(1, ceil_div(*std::max_element(counts.begin(), counts.end()), op.chunk));
+}
+
+LocalCommunicator::Slice LocalCommunicator::chunk_of(i64 chunk, i64 c, i64 count) {
+  return {std::min(count, c * chunk), std::min(count, (c + 1) * chunk)};
+}
+
+LocalCommunicator::Slice LocalCommunicator::slice_of(const Op& op, Slice chunk, i64 member) const {
+  i64 wide = lanes(op.unit), blocks = ceil_div(chunk.size(), wide);
+  return {std::min(chunk.end, chunk.begin + blocks * member / n_ * wide),
+          std::min(chunk.end, chunk.begin + blocks * (member + 1) / n_ * wide)};
+}
+
+// --- steps ---
+
+void LocalCommunicator::wait(Request r) {
+  if (r.id != head_ || head_ == next_id_)
+    fail(Code::usage, "[wait on group {}] got request {}, want {}: operations are waited for in order of start",
+         region_->group_name(group_id_), r.id, head_ < next_id_ ? fmt::to_string(head_) : "none");
+  Op& op = op_at(head_);
+  check_sound(op);
+  if (op.is_mail())
+    await_mail(op);
+  else
+    run(op);
+  if (op.spare_to != nullptr) std::memcpy(op.spare_to, op.spare.data(), op.spare.size());
+  set_state(op, OpRecord::done);
+  head_++;
+  if (head_ != next_id_) advance();
+}
+
+void LocalCommunicator::run(Op& op) {
+  while (!op.settled || op.consumed < op.steps) {
+    if (op.published == op.consumed) {
+      if (!may_publish(op, op.published)) await_slot(op, op.published);
+      publish(op);
+    }
+    if (op.published == op.consumed + 1 && op.published < op.steps && may_publish(op, op.published)) publish(op);
+    await(op, op.consumed);
+    bool timed = op.count * op.unit >= kTimedFrom;
+    u64 t = timed ? ticks() : 0;
+    consume(op, op.consumed);
+    if (timed) copy_ticks_ += ticks() - t;
+    op.consumed++;
+    finished_ = op.first + op.consumed;
+  }
+}
+
+// Publishes what the next operations can publish without waiting.
+void LocalCommunicator::advance() {
+  for (i64 id = head_; id < next_id_; id++) {
+    Op& op = op_at(id);
+    if (op.is_mail()) continue;
+    if (op.published == 0 && may_publish(op, 0)) publish(op);
+    if (op.published < op.steps || !op.settled) return;
+  }
+}
+
+// After an all_to_all has learned its number of steps the operations behind it get theirs.
+void LocalCommunicator::settle(Op& settled) {
+  settled.settled = true;
+  next_step_ = settled.first + settled.steps;
+  for (i64 id = settled.id + 1; id < next_id_; id++) {
+    Op& op = op_at(id);
+    if (op.is_mail()) continue;
+    op.first = next_step_;
+    auto& rec = region_->announce(world_rank_, op.record);
+    if (rec.sequence.load(std::memory_order_relaxed) == op.record)
+      rec.first_step.store(op.first, std::memory_order_relaxed);
+    next_step_ = op.settled ? op.first + op.steps : -1;
+    if (!op.settled) return;
+  }
+}
+
+bool LocalCommunicator::may_publish(const Op& op, i64 step) {
+  if (op.first < 0 || op.first + step != published_) return false;
+  if (op.two_shot) {
+    auto s = two_shot_step(step, op.steps / 2);
+    if (s.gather && op.consumed <= scatter_step(s.chunk)) return false;
+  }
+  return slot_free(published_);
+}
+
+bool LocalCommunicator::slot_free(i64 step) {
+  if (step < free_until_ || n_ == 1) return true;
+  i64 least = step;
+  for (i64 m = 0; m < n_; m++)
+    if (m != me_)
+      least = std::min(least, static_cast<i64>(peers_[size_(m)].line->finished.load(std::memory_order_acquire)));
+  free_until_ = least + kRing;
+  return step < free_until_;
+}
+
+void LocalCommunicator::publish(Op& op) {
+  i64 step = op.published, global = published_;
+  i64 written = 0;
+  if (n_ > 1) {
+    bool timed = op.count * op.unit >= kTimedFrom;
+    u64 t = timed ? ticks() : 0;
+    written = write_step(op, step, slot(me_, global));
+    if (timed) copy_ticks_ += ticks() - t;
+  }
+  op.published++;
+  published_++;
+  finished_told_ = finished_;
+  line_.signature[static_cast<size_t>(global % kRing)].store(op.signature, std::memory_order_relaxed);
+  line_.finished.store(static_cast<u64>(finished_), std::memory_order_release);
+  line_.started.store(static_cast<u64>(published_), std::memory_order_release);
+  if (written > 0) {
+    demote(slot(me_, global), written);
+    fetch_for_writing(slot(me_, global + 1), written);
+  }
+  if (line_.waiters.load(std::memory_order_relaxed) != 0) wake();
+}
+
+void LocalCommunicator::wake() {
+  line_.waiters.store(0, std::memory_order_relaxed);
+  futex_wake(line_.started);
+}
+
+// Writes this member's part of a step; returns the bytes of the slot that are in use.
+i64 LocalCommunicator::write_step(Op& op, i64 step, std::byte* slot) {
+  const i64 u = op.unit;
+  switch (op.kind) {
+    case Kind::all_reduce: {
+      auto part = op.two_shot ? two_shot_step(step, op.steps / 2) : TwoShotStep{false, step};
+      Slice c = chunk_of(op.chunk, part.chunk, op.count);
+      if (!op.two_shot) {
+        copy_bytes(slot, op.in + c.begin * u, c.size() * u);
+        return c.size() * u;
+      }
+      Slice mine = slice_of(op, c, me_);
+      i64 before = mine.begin - c.begin;
+      if (part.gather) {
+        copy_bytes(slot + before * u, op.out + mine.begin * u, mine.size() * u);
+        return mine.size() * u;
+      }
+      if (op.in + c.begin * u == slot) return c.size() * u;
+      copy_bytes(slot, op.in + c.begin * u, before * u);
+      copy_bytes(slot + (mine.end - c.begin) * u, op.in + mine.end * u, (c.end - mine.end) * u);
+      return c.size() * u;
+    }
+    case Kind::all_to_all:
+    case Kind::reduce_scatter:
+      return write_parts(op, step, slot);
+    case Kind::all_gather: {
+      Slice c = chunk_of(op.chunk, step, op.counts[size_(me_)]);
+      copy_bytes(slot, op.in + c.begin * u, c.size() * u);
+      return c.size() * u;
+    }
+    case Kind::broadcast: {
+      if (me_ != op.root) return 0;
+      Slice c = chunk_of(op.chunk, step, op.count);
+      copy_bytes(slot, op.in + c.begin * u, c.size() * u);
+      return c.size() * u;
+    }
+    default:
+      return 0;
+  }
+}
+
+// reduce_scatter, all_to_all: what goes to each member, and for the latter how much.
+i64 LocalCommunicator::write_parts(Op& op, i64 step, std::byte* slot) {
+  const i64 u = op.unit;
+  if (op.kind == Kind::all_to_all && step == 0) {
+    auto* trailer = reinterpret_cast<i64*>(slot + slot_bytes_);
+    trailer[0] = op.raw ? 0 : op.own_steps;
+    std::copy(op.counts.begin(), op.counts.end(), trailer + 1);
+  }
+  if (op.raw) {
+    if (step > 0) return 0;
+    i64 mine = op.at[size_(me_)], end = mine + op.counts[size_(me_)], all = op.at.back() + op.counts.back();
+    if (op.in != slot) {
+      copy_bytes(slot, op.in, mine * u);
+      copy_bytes(slot + end * u, op.in + end * u, (all - end) * u);
+    }
+    return all * u;
+  }
+  for (i64 m = 0; m < n_; m++) {
+    if (m == me_) continue;
+    Slice c = chunk_of(op.chunk, step, op.counts[size_(m)]);
+    copy_bytes(slot + m * op.chunk * u, op.in + (op.at[size_(m)] + c.begin) * u, c.size() * u);
+  }
+  return op.chunk * n_ * u;
+}
+
+void LocalCommunicator::await(Op& op, i64 step) {
+  if (n_ == 1) return;
+  const u64 want = static_cast<u64>(op.first + step) + 1;
+  const auto ring = static_cast<size_t>((op.first + step) % kRing);
+  bool rooted = op.kind == Kind::broadcast;
+  if (rooted && op.root == me_) return;
+  i64 least = published_;
+  for (i64 k = 1; k < n_; k++) {
+    i64 m = me_ + k < n_ ? me_ + k : me_ + k - n_;
+    if (rooted && m != op.root) continue;
+    Line& line = *peers_[size_(m)].line;
+    if (line.started.load(std::memory_order_acquire) < want) await_step(op, step, m);
+    if (line.signature[ring].load(std::memory_order_relaxed) != op.signature) mismatch(op, step, m);
+    least = std::min(least, static_cast<i64>(line.finished.load(std::memory_order_acquire)));
+  }
+  if (!rooted) free_until_ = least + kRing;
+}
+
+void LocalCommunicator::consume(Op& op, i64 step) {
+  const i64 u = op.unit, global = op.first + step;
+  switch (op.kind) {
+    case Kind::all_reduce: {
+      auto part = op.two_shot ? two_shot_step(step, op.steps / 2) : TwoShotStep{false, step};
+      Slice c = chunk_of(op.chunk, part.chunk, op.count);
+      if (!part.gather) {
+        Slice mine = op.two_shot ? slice_of(op, c, me_) : c;
+        join_step(op, global, op.out + mine.begin * u, op.in + mine.begin * u, (mine.begin - c.begin) * u, mine.size());
+        return;
+      }
+      for (i64 m = 0; m < n_; m++) {
+        if (m == me_) continue;
+        Slice s = slice_of(op, c, m);
+        copy_out(op.out + s.begin * u, slot(m, global) + (s.begin - c.begin) * u, s.size() * u);
+      }
+      return;
+    }
+    case Kind::reduce_scatter: {
+      i64 at = op.at[size_(me_)], count = op.counts[size_(me_)];
+      Slice c = op.raw ? Slice{0, count} : chunk_of(op.chunk, step, count);
+      join_step(op, global, op.out + c.begin * u, op.in + (at + c.begin) * u, (op.raw ? at : me_ * op.chunk) * u,
+                c.size());
+      return;
+    }
+    case Kind::all_gather:
+      for (i64 m = 0; m < n_; m++) {
+        Slice c = chunk_of(op.chunk, step, op.counts[size_(m)]);
+        std::byte* to = op.out + (op.at[size_(m)] + c.begin) * u;
+        const std::byte* from = m == me_ ? op.in + c.begin * u : slot(m, global);
+        if (to != from) copy_out(to, from, c.size() * u);
+      }
+      return;
+    case Kind::all_to_all:
+      consume_all_to_all(op, step);
+      return;
+    case Kind::broadcast: {
+      Slice c = chunk_of(op.chunk, step, op.count);
+      if (me_ != op.root) copy_out(op.out + c.begin * u, slot(op.root, global), c.size() * u);
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void LocalCommunicator::join_step(Op& op, i64 global, std::byte* out, const std::byte* own, i64 in_slot, i64 count) {
+  if (count == 0) return;
+  for (i64 m = 0; m < n_; m++) parts_[size_(m)] = m == me_ ? own : slot(m, global) + in_slot;
+  join_parts(out, parts_, count * info(op.dtype).block, op.dtype, op.join);
+}
+
+// The senders' trailers of the first step say where their parts lie and how many steps they need.
+void LocalCommunicator::consume_all_to_all(Op& op, i64 step) {
+  const i64 u = op.unit;
+  if (step == 0) {
+    op.from_steps.assign(size_(n_), 1);
+    op.from_at.assign(size_(n_), 0);
+    for (i64 m = 0; m < n_; m++) {
+      if (m == me_) continue;
+      auto* trailer = reinterpret_cast<const i64*>(slot(m, op.first) + slot_bytes_);
+      if (trailer[1 + me_] != op.receives[size_(m)]) mismatch(op, step, m);
+      op.from_steps[size_(m)] = trailer[0];
+      for (i64 k = 0; k < me_; k++) op.from_at[size_(m)] += trailer[1 + k];
+      op.steps = std::max(op.steps, trailer[0]);
+    }
+    if (op.counts[size_(me_)] != op.receives[size_(me_)]) mismatch(op, step, me_);
+    std::byte* own = op.out + op.to[size_(me_)] * u;
+    std::memcpy(own, op.in + op.at[size_(me_)] * u, static_cast<size_t>(op.counts[size_(me_)] * u));
+    if (!op.settled) settle(op);
+  }
+  for (i64 m = 0; m < n_; m++) {
+    if (m == me_) continue;
+    i64 count = op.receives[size_(m)];
+    bool raw = op.from_steps[size_(m)] == 0;
+    if (raw && step > 0) continue;
+    i64 chunk = std::max<i64>(1, slot_bytes_ / n_ / 64 * 64 / u);
+    Slice c = raw ? Slice{0, count} : chunk_of(chunk, step, count);
+    i64 at = raw ? op.from_at[size_(m)] : me_ * chunk;
+    copy_out(op.out + (op.to[size_(m)] + c.begin) * u, slot(m, op.first + step) + at * u, c.size() * u);
+  }
+}
+
+}  // namespace plait::comm

@@ -1,0 +1,107 @@
+#include "plait/comm/local/run_ranks.h"
+
+#include <fmt/ranges.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+namespace plait::comm {
+
+namespace {
+
+void pin(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpu), &set);
+  if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
+    fail(Code::usage, "[run_ranks] cannot pin a rank to cpu {}", cpu);
+}
+
+std::string text_of(const std::exception_ptr& e) {
+  try {
+    std::rethrow_exception(e);
+  } catch (const std::exception& x) { return x.what(); } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+Code code_of(const std::exception_ptr& e) {
+  try {
+    std::rethrow_exception(e);
+  } catch (const Error& x) { return x.code(); } catch (...) {
+    return Code::rank_lost;
+  }
+}
+
+}  // namespace
+
+void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOptions& options) {
+  world.start();
+  const auto n = static_cast<size_t>(world.size());
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::exception_ptr> errors(n);
+  std::vector<bool> returned(n);
+  size_t left = n;
+
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < n; r++)
+    threads.emplace_back([&, r] {
+      auto rank = static_cast<i64>(r);
+      std::exception_ptr error;
+      try {
+        if (!options.cpus.empty()) pin(options.cpus[r % options.cpus.size()]);
+        f(rank);
+        world.leave(rank);
+      } catch (...) {
+        error = std::current_exception();
+        world.poison(rank, text_of(error));
+      }
+      std::lock_guard lock(mutex);
+      errors[r] = error;
+      returned[r] = true;
+      left--;
+      changed.notify_all();
+    });
+
+  std::vector<size_t> late;
+  {
+    std::unique_lock lock(mutex);
+    auto all = [&] { return left == 0; };
+    if (options.limit_s > 0 && !changed.wait_for(lock, std::chrono::duration<double>(options.limit_s), all))
+      for (size_t r = 0; r < n; r++)
+        if (!returned[r]) late.push_back(r);
+  }
+  std::string over = fmt::format("rank {} did not return within {} s", fmt::join(late, ", "), options.limit_s);
+  if (!late.empty()) world.poison(static_cast<i64>(late.front()), over);
+  for (auto& t : threads) t.join();
+
+  auto failure = world.failure();
+  if (!failure) return;
+  if (!late.empty() && over.starts_with(failure->text)) throw Error(Code::rank_lost, over);
+  std::exception_ptr cause;
+  if (failure->rank >= 0) cause = errors[static_cast<size_t>(failure->rank)];
+  if (cause) throw Error(code_of(cause), fmt::format("rank {}: {}", failure->rank, text_of(cause)));
+  throw Error(Code::rank_lost, fmt::format("rank {}: {}", failure->rank, failure->text));
+}
+
+void run_ranks(i64 n, const std::function<void(Communicator&)>& f, const RunOptions& options) {
+  LocalWorld world(n);
+  std::vector<i64> ranks(static_cast<size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), i64{0});
+  i64 group = world.add_group(ranks);
+  run_ranks(
+      world,
+      [&](i64 rank) {
+        auto c = world.join(group, rank);
+        f(*c);
+      },
+      options);
+}
+
+}  // namespace plait::comm
