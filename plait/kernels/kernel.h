@@ -39,10 +39,18 @@ struct Args {
   std::vector<Range> leaves_in(char f, const std::string& g) const;
 };
 
-/// What a kernel runs with: a team of threads and a sticky flag.
+/// What a kernel runs with: a team of threads, a sticky flag, and memory that is a kernel's only while it runs.
 struct Context {
   Team& team;
   bool overflow = false;  // a leaf was not finite, or so large that its sum might wrap
+  Buffer memory = {};
+
+  /// At least so many bytes, aligned to 64; what was in them is lost. Allocates only where a call needs more than all
+  /// calls before it.
+  std::byte* scratch(i64 bytes) {
+    if (memory.bytes() < bytes) memory = Buffer(bytes);
+    return memory.data();
+  }
 };
 
 using Run = std::function<void(Context&)>;

@@ -22,8 +22,8 @@ namespace plait::kernels {
 
 namespace {
 
-constexpr i64 kScratchFloats = i64{1} << 21;
-constexpr i64 kAloneWork = 1 << 18;  // multiplications below which a call stays on the caller's thread
+constexpr i64 kScratchFloats = i64{1} << 18;  // of a tile, unless one token needs more
+constexpr i64 kAloneWork = 1 << 18;           // multiplications below which a call stays on the caller's thread
 
 class Attention {
  public:
@@ -55,8 +55,7 @@ class Attention {
     return s - slots_.begin;
   }
   float* partial(i64 token, i64 head, i64 block) {
-    return scratch_.data() +
-           (token_[at(token)].partials + (head - heads_.begin) * token_[at(token)].blocks() + block) * step_;
+    return scratch_ + (token_[at(token)].partials + (head - heads_.begin) * token_[at(token)].blocks() + block) * step_;
   }
   const float* partial(i64 token, i64 head, i64 block) const {
     return const_cast<Attention*>(this)->partial(token, head, block);
@@ -73,7 +72,8 @@ class Attention {
   i64 kv_heads_;                 // that the cache holds
   i64 h_, group_, page_, window_, max_positions_, width_, step_;
   float scale_, limit_;
-  std::vector<float> scratch_;
+  i64 scratch_floats_;
+  float* scratch_ = nullptr;
   std::vector<Token> token_;
   std::vector<Run> runs_;
   i64 run_count_ = 0, task_count_ = 0;
@@ -109,7 +109,7 @@ Attention::Attention(const Args& a, Isa isa)
   i64 blocks = ceil_div(std::max<i64>(max_positions_, 1), kAttentionBlock);
   limit_ = 0x1p22f / static_cast<float>(std::max(a.model_leaves, blocks));
   i64 one = heads_.size() * blocks * step_;
-  scratch_.resize(static_cast<size_t>(std::max(one, std::min(kScratchFloats, one * tokens_.size()))));
+  scratch_floats_ = std::max(one, std::min(kScratchFloats, one * tokens_.size()));
   token_.resize(static_cast<size_t>(tokens_.size()));
   runs_.resize(token_.size());
 }
@@ -132,7 +132,7 @@ void Attention::read_tokens() {
 i64 Attention::take_tile(i64 begin) {
   i64 used = 0, end = begin, n = heads_.size(), group_rows = std::min(group_, n);
   i64 run_tokens = std::max<i64>(1, kAttentionRows / group_rows);
-  i64 capacity = static_cast<i64>(scratch_.size()) / step_;
+  i64 capacity = scratch_floats_ / step_;
   for (; end < tokens_.end; end++) {
     Token& x = token_[at(end)];
     if (end > begin && used + n * x.blocks() > capacity) break;
@@ -214,6 +214,7 @@ bool Attention::finish(i64 token, i64 head) const {
 
 void Attention::run(Context& c) {
   if (tokens_.empty() || heads_.empty()) return;
+  scratch_ = reinterpret_cast<float*>(c.scratch(scratch_floats_ * 4));
   read_tokens();
   i64 first_head = heads_.begin / group_, n = heads_.size();
   std::atomic<bool> fits{true};

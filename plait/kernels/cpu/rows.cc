@@ -45,7 +45,10 @@ Result<Walk> walk_of(const Args& a) {
     for (size_t k = 0; k < views.size(); k++)
       joins &= merged.empty() ? d->stride[k] == w.operand[k].bytes
                               : d->stride[k] == merged.back().stride[k] * merged.back().size;
-    if (merged.empty() && !joins) return Result<Walk>::no("an innermost dim that is not contiguous in every operand");
+    if (merged.empty() && !joins) {  // single elements are rows of one
+      merged.push_back({1, {}});
+      for (size_t k = 0; k < views.size(); k++) merged[0].stride[k] = w.operand[k].bytes;
+    }
     if (joins && !merged.empty())
       merged.back().size *= d->size;
     else
