@@ -82,7 +82,12 @@ void load_state(const ModelFiles& files, const ModelConfig& config, const std::s
 
   // Rows [first, first + count) of the part, as `to.dtype`, row-major.
   auto read = [&](i64 first, i64 count, std::byte* out) {
-    if (tensor.shape.size() == 1) {
+    if (tensor.shape.size() == 1 && slice.interleaved) {
+      for (i64 r = 0; r < count; r++) {
+        const i64 row = slice.file_row(first + r);
+        read_slice(tensor, {{row, row + 1}}, to.dtype, out + r * bytes_of(to.dtype, 1));
+      }
+    } else if (tensor.shape.size() == 1) {
       read_slice(tensor, {{slice.file_row(first), slice.file_row(first) + count}}, to.dtype, out);
     } else if (slice.transposed) {
       const i64 width = bytes_of(to.dtype, 1);

@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "plait/cli/common.h"
+
+namespace plait::cli {
+
+namespace {
+
+/// CLI11 takes one-letter short options only: -tp and its like are rewritten before parsing.
+std::vector<std::string> rewritten(int argc, const char* const* argv) {
+  const std::pair<const char*, const char*> kLong[] = {{"-tp", "--tensor-parallel-size"}};
+  std::vector<std::string> args;
+  bool plain = false;
+  for (int i = 1; i < argc; i++) {
+    std::string a = argv[i];
+    plain |= a == "--";
+    for (auto& [from, to] : kLong) {
+      std::string f = from;
+      if (plain || a.rfind(f, 0) != 0) continue;
+      if (a == f || a[f.size()] == '=') a = to + a.substr(f.size());
+    }
+    args.push_back(a);
+  }
+  return args;
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+  CLI::App app{
+      "Plait lays one transformer language model across many ranks and runs it: the same bits on one rank and on "
+      "many.\n\n"
+      "Examples:\n"
+      "  plait generate model.gguf -tp 2 -p \"Once upon a time\"\n"
+      "  plait explain model.gguf -tp 3            what lies where, every collective, before a run\n"
+      "  plait verify model.gguf -tp 2             two ranks against one, tensor by tensor\n"
+      "  plait bench model.gguf -tp 1,2            tokens/s and where the time goes\n\n"
+      "Exit codes: 0 ok, 1 differs or failed, 2 usage, 3 does not fit, 4 bad file, 5 rank lost, 6 not a number",
+      "plait"};
+  app.set_version_flag("--version", "plait 0.1.0");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  Program program{app, {}};
+  add_generate(program);
+  add_explain(program);
+  add_verify(program);
+  add_bench(program);
+  add_doctor(program);
+  add_tokenize(program);
+  auto args = rewritten(argc, argv);
+  std::reverse(args.begin(), args.end());
+  try {
+    app.parse(args);
+  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : static_cast<int>(Code::usage); }
+  try {
+    return program.chosen();
+  } catch (const Error& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "plait: %s\n", e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "plait: %s\n", e.what());
+    return static_cast<int>(Code::differs);
+  }
+}
+
+}  // namespace plait::cli

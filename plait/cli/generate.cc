@@ -1,0 +1,184 @@
+// plait generate: text from a prompt, streamed to stdout.
+#include <unistd.h>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "plait/cli/common.h"
+#include "plait/text/stream_decoder.h"
+
+namespace plait::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+struct Options {
+  ModelOptions model;
+  std::optional<std::string> prompt;
+  std::string file, system;
+  bool chat = false, json = false, quiet = false, ignore_eos = false;
+  i64 max_tokens = 128;
+  kernels::SamplingOptions sampling;
+};
+
+// The signal handler's flag: the one thing that a handler can reach.
+std::atomic<bool> interrupted{false};
+
+void on_interrupt(int) {
+  if (interrupted.exchange(true)) _exit(130);
+}
+
+std::string prompt_text(const Options& o) {
+  if (o.prompt && !o.file.empty()) fail(Code::usage, "--prompt and --file: want one of them");
+  if (o.prompt) return *o.prompt;
+  if (!o.file.empty()) return read_text_file(o.file);
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+std::vector<i64> prompt_tokens(const Options& o, const text::Tokenizer& t) {
+  std::string text = prompt_text(o);
+  std::vector<i64> ids;
+  ids = t.encode(text, {.add_special = true, .parse_special = false});
+  if (ids.empty()) {  // an empty prompt is BOS alone
+    if (!t.bos() && !t.eos()) fail(Code::usage, "an empty prompt, and the model has no BOS to begin with");
+    ids.push_back(t.bos() ? *t.bos() : *t.eos());
+  }
+  return ids;
+}
+
+nlohmann::ordered_json report(const Options& o, const serve::Engine& e, const serve::Generated& g, i64 prompt,
+                              const std::string& text, double first_token_s) {
+  nlohmann::ordered_json j;
+  j["schema_version"] = 1;
+  j["tokens"] = g.tokens;
+  j["prompt_tokens"] = prompt;
+  j["text"] = text;
+  j["finish_reason"] = g.finish_reason;
+  j["plan"] = e.plan().options.plan.text();
+  j["dtype"] = e.plan().dtype;
+  j["reduce"] = o.model.serving.reduce;
+  double load = 0;
+  for (auto& r : e.reports()) load = std::max(load, r.load_s);
+  j["timings"] = {{"load_s", load},
+                  {"prefill_tokens_per_s", static_cast<double>(prompt) / g.prefill_s},
+                  {"decode_tokens_per_s", g.decoded > 0 ? static_cast<double>(g.decoded) / g.decode_s : 0.0},
+                  {"first_token_s", first_token_s}};
+  for (auto& r : e.reports())
+    j["ranks"].push_back({{"coords", r.coords},
+                          {"weights_bytes", r.memory.weights()},
+                          {"kv_bytes", r.memory.kv},
+                          {"arena_bytes", r.memory.arena},
+                          {"comm_bytes", r.memory.comm},
+                          {"compute_s", r.compute_s},
+                          {"comm_s", r.comm_s},
+                          {"wait_s", r.wait_s}});
+  return j;
+}
+
+int generate(const Options& o, Clock::time_point begin) {
+  io::ModelFiles files(o.model.model);
+  auto tokenizer = open_tokenizer(files);
+  kernels::check_sampling(o.sampling);
+  if (o.max_tokens < 1) fail(Code::usage, "--max-tokens {}: want 1 or more", o.max_tokens);
+  std::vector<i64> prompt = prompt_tokens(o, *tokenizer);
+  serve::Engine engine(files, serving_plan(files, o.model), engine_options(o.model));
+  const i64 room = engine.plan().context - static_cast<i64>(prompt.size());
+  if (room < 1)
+    fail(Code::does_not_fit, "the prompt has {} tokens, the context {}: nothing can follow (see --max-model-len)",
+         prompt.size(), engine.plan().context);
+  if (engine.plan().context_shrunk && !o.quiet)
+    std::fprintf(stderr, "plait: context shrunk to %lld positions to fit --max-rank-memory\n",
+                 static_cast<long long>(engine.plan().context));
+
+  std::signal(SIGINT, on_interrupt);
+  serve::Request request;
+  request.prompt = prompt;
+  request.max_tokens = std::min(o.max_tokens, room);
+  request.sampling = o.sampling;
+  request.interrupted = &interrupted;
+  if (!o.ignore_eos) request.is_end = [&](i64 id) { return tokenizer->is_end_of_generation(id); };
+  text::StreamDecoder decoder(*tokenizer, {.skip_special = true, .begins_text = false});
+  std::string text;
+  double first_token_s = 0;
+  auto emit = [&](const std::string& piece) {
+    text += piece;
+    if (o.json) return;
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  };
+  request.on_token = [&](i64 id) {
+    if (first_token_s == 0) first_token_s = since(begin);
+    emit(decoder.push(id));
+  };
+  serve::Generated result;
+  engine.run([&](serve::Session& s) {
+    serve::Generated g = serve::generate(s, request);
+    if (s.rank() == 0) result = std::move(g);
+  });
+  emit(decoder.finish());
+  if (o.json) {
+    std::printf("%s\n", report(o, engine, result, static_cast<i64>(prompt.size()), text, first_token_s)
+                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                            .c_str());
+    return 0;
+  }
+  std::printf("\n");
+  if (!o.quiet) {
+    double load = 0;
+    for (auto& r : engine.reports()) load = std::max(load, r.load_s);
+    std::fprintf(
+        stderr,
+        "\n%lld ranks x %lld threads, %s: load %.2f s, first token after %.2f s, prefill %.0f tokens/s, decode %.1f "
+        "tokens/s (%s)\n",
+        static_cast<long long>(engine.plan().world()), static_cast<long long>(engine.threads()),
+        engine.plan().dtype.c_str(), load, first_token_s, static_cast<double>(prompt.size()) / result.prefill_s,
+        result.decoded > 0 ? static_cast<double>(result.decoded) / result.decode_s : 0.0, result.finish_reason.c_str());
+    for (auto& r : engine.reports())
+      std::fprintf(stderr, "  %-8s weights %s, KV %s, arena %s; kernels %.2f s, communication %.3f s, waiting %.3f s\n",
+                   r.coords.c_str(), human_bytes(r.memory.weights()).c_str(), human_bytes(r.memory.kv).c_str(),
+                   human_bytes(r.memory.arena).c_str(), r.compute_s, r.comm_s, r.wait_s);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(Program& p) {
+  auto begin = Clock::now();
+  auto o = std::make_shared<Options>();
+  CLI::App& app = *p.app.add_subcommand("generate", "Write text that goes on from a prompt");
+  add_layout_options(app, o->model);
+  add_run_options(app, o->model);
+  app.add_option("-p,--prompt", o->prompt, "The prompt; without it and --file: standard input");
+  app.add_option("-f,--file", o->file, "File with the prompt");
+  app.add_option("-n,--max-tokens", o->max_tokens, "Most tokens to write")->capture_default_str();
+  app.add_option("--temperature,--temp", o->sampling.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->group("Sampling");
+  app.add_option("--top-k", o->sampling.top_k, "Only the k likeliest; 0: all")
+      ->capture_default_str()
+      ->group("Sampling");
+  app.add_option("--top-p", o->sampling.top_p, "Only the likeliest that make up this much")
+      ->capture_default_str()
+      ->group("Sampling");
+  app.add_option("--min-p", o->sampling.min_p, "Only those of this share of the likeliest")
+      ->capture_default_str()
+      ->group("Sampling");
+  app.add_option("--seed", o->sampling.seed, "A token is a function of seed, position and logits")
+      ->capture_default_str()
+      ->group("Sampling");
+  app.add_flag("--ignore-eos", o->ignore_eos, "Go on after the end of the text");
+  app.add_flag("--json", o->json, "One JSON object on stdout instead of text");
+  app.add_flag("-q,--quiet", o->quiet, "No figures on stderr");
+  app.footer(
+      "Examples:\n  plait generate SmolLM2-135M-Instruct.Q4_1 -tp 2 -p \"The capital of France is\" -n 32\n  echo "
+      "\"Once upon a time\" | plait generate stories260K.gguf --temp 0.8 --seed 7");
+  app.callback([&p, o, begin] { p.chosen = [o, begin] { return generate(*o, begin); }; });
+}
+
+}  // namespace plait::cli

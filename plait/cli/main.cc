@@ -1,0 +1,3 @@
+#include "plait/cli/common.h"
+
+int main(int argc, char** argv) { return plait::cli::run(argc, argv); }

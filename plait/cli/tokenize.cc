@@ -1,0 +1,4 @@
+#include "plait/cli/common.h"
+namespace plait::cli {
+void add_tokenize(Program&) {}
+}  // namespace plait::cli
