@@ -13,20 +13,21 @@ namespace {
 
 using nlohmann::json;
 
+// In the order in which writers lay tensors out: wide types first.
 constexpr SafetensorsType kTypes[] = {
-    {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16}, {"F64", 64, DType::f64},
-    {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"BOOL", 8, {}},           {"U8", 8, {}},
-    {"I8", 8, {}},           {"I16", 16, {}},         {"U16", 16, {}},           {"U32", 32, {}},
-    {"U64", 64, {}},         {"F8_E5M2", 8, {}},      {"F8_E4M3", 8, {}},        {"F8_E8M0", 8, {}},
-    {"F4", 4, {}},           {"F6_E2M3", 6, {}},      {"F6_E3M2", 6, {}},        {"C64", 64, {}},
+    {"U64", 64, {}},         {"I64", 64, DType::i64}, {"F64", 64, DType::f64}, {"C64", 64, {}},
+    {"F32", 32, DType::f32}, {"U32", 32, {}},         {"I32", 32, DType::i32}, {"BF16", 16, DType::bf16},
+    {"F16", 16, DType::f16}, {"U16", 16, {}},         {"I16", 16, {}},         {"F8_E4M3", 8, {}},
+    {"F8_E5M2", 8, {}},      {"F8_E8M0", 8, {}},      {"I8", 8, {}},           {"U8", 8, {}},
+    {"F6_E3M2", 6, {}},      {"F6_E2M3", 6, {}},      {"F4", 4, {}},           {"BOOL", 8, {}},
 };
 
 constexpr i64 kMaxHeaderBytes = 100'000'000;
 constexpr i64 kMaxIndexBytes = 100'000'000;
 constexpr size_t kMaxDims = 32;
 
-/// The header's events: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {"k":
-/// "v"}}
+/// The header's events:
+///   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {"key": "text"}}
 class Header {
  public:
   Header(const std::string& file, std::vector<SafetensorsTensor>& tensors, std::map<std::string, std::string>& metadata)

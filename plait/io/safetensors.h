@@ -22,6 +22,7 @@ struct SafetensorsType {
   i64 bits;
   std::optional<DType> dtype;  // absent: known to the format, not read here
 };
+/// Entries of one table, wide types first: pointers compare in the order in which writers lay tensors out.
 const SafetensorsType* safetensors_type(std::string_view name);
 const SafetensorsType* safetensors_type_of(DType dtype);
 

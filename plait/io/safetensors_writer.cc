@@ -45,7 +45,7 @@ SafetensorsWriter::Entries SafetensorsWriter::in_order() const {
   Entries order;
   for (const auto& t : tensors_) order.push_back(&t);
   std::sort(order.begin(), order.end(),
-            [](auto* a, auto* b) { return std::pair(-a->type->bits, a->name) < std::pair(-b->type->bits, b->name); });
+            [](auto* a, auto* b) { return std::pair(a->type, a->name) < std::pair(b->type, b->name); });
   std::vector<std::string_view> names;
   for (const auto& t : tensors_) names.push_back(t.name);
   std::sort(names.begin(), names.end());
