@@ -74,8 +74,12 @@ void read_slice(const FileTensor& t, const Box& box, DType to, void* out) {
   });
 }
 
-void will_need(const FileTensor& t) { t.file->will_need(t.data - t.file->data(), t.bytes); }
-void done_with(const FileTensor& t) { t.file->dont_need(t.data - t.file->data(), t.bytes); }
+void will_need(const FileTensor& t) {
+  if (t.file != nullptr) t.file->will_need(t.data - t.file->data(), t.bytes);
+}
+void done_with(const FileTensor& t) {
+  if (t.file != nullptr) t.file->dont_need(t.data - t.file->data(), t.bytes);
+}
 
 i64 hf_row_of_gguf(i64 head_dim, i64 row) {
   i64 in_head = row % head_dim;

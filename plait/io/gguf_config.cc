@@ -1,7 +1,9 @@
 #include "plait/io/gguf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <numbers>
 
 #include "plait/io/cursor.h"
 
@@ -64,6 +66,32 @@ void add_vocabulary(const GgufFile& file, Translation& t) {
   if (!file.tensors().empty()) t.config["tie_word_embeddings"] = file.find_tensor("output.weight") == nullptr;
 }
 
+/// The factors that llama3 scaling has for these frequencies: 1 for short waves, `factor` for long ones, between
+/// low and high a blend (transformers, modeling_rope_utils).
+float llama3_factor(double frequency, double factor, double low, double high, double original) {
+  const double waves = original * frequency / (2 * std::numbers::pi);  // in the original context
+  if (waves > high) return 1.f;
+  if (waves < low) return static_cast<float>(factor);
+  const double smooth = (waves - low) / (high - low);
+  return static_cast<float>(1 / ((1 - smooth) / factor + smooth));
+}
+
+/// Converted Llama 3 models carry the factors, not the settings that made them. The settings of all published ones are
+/// taken when they give these factors; other factors are handed on as they are.
+json llama3_scaling(const std::vector<float>& factors, double base) {
+  constexpr double kLow = 1, kHigh = 4, kOriginal = 8192;
+  const double factor = factors.back(), n = static_cast<double>(factors.size());
+  for (size_t i = 0; i < factors.size(); i++) {
+    float want = llama3_factor(std::pow(base, -static_cast<double>(i) / n), factor, kLow, kHigh, kOriginal);
+    if (!(std::abs(factors[i] - want) <= 1e-4f * want)) return {{"rope_type", "factors"}, {"factors", factors}};
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", factor},
+          {"low_freq_factor", kLow},
+          {"high_freq_factor", kHigh},
+          {"original_max_position_embeddings", static_cast<i64>(kOriginal)}};
+}
+
 void add_rope(const GgufFile& file, Translation& t) {
   t.number("rope_theta", "rope.freq_base");
   json scaling = json::object();
@@ -83,8 +111,7 @@ void add_rope(const GgufFile& file, Translation& t) {
     std::vector<float> values(static_cast<size_t>(factors->shape[0]));
     std::memcpy(values.data(), factors->data, values.size() * sizeof(float));
     if (std::any_of(values.begin(), values.end(), [](float f) { return f != 1.0f; })) {
-      scaling["rope_type"] = "factors";
-      scaling["factors"] = values;
+      scaling = llama3_scaling(values, t.number_of("rope.freq_base").value_or(10000.0));
     }
   }
   if (!scaling.empty()) t.config["rope_scaling"] = scaling;

@@ -5,8 +5,9 @@
 // absent; what the file says in another type is an error. A float is given as the shortest decimal that reads back as
 // the same f32 (1e-05, not 9.999999747378752e-06).
 //
-// Beyond Hugging Face: `rope_scaling: {"rope_type": "factors", "factors": [H/2 numbers]}` when the file carries
-// `rope_freqs.weight` (converted Llama 3.1 models do): rotary frequency i is divided by factors[i].
+// Converted Llama 3 models carry `rope_freqs.weight`, a divisor for each rotary frequency: it becomes the llama3
+// rope_scaling that gives these divisors, or, where none of the published ones does, the form of our own
+// `{"rope_type": "factors", "factors": [H/2 numbers]}`.
 #pragma once
 #include <nlohmann/json.hpp>
 

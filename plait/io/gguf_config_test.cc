@@ -18,6 +18,17 @@ GgufWriter llama() {
   return w;
 }
 
+/// The configuration with `n` rotary divisors: ones, then some, then `factor`.
+nlohmann::json with_divisors(float base, size_t ones, std::vector<float> some, float factor, size_t n) {
+  std::vector<float> d(ones, 1.f);
+  d.insert(d.end(), some.begin(), some.end());
+  d.resize(n, factor);
+  auto w = llama();
+  w.set_f32("llama.rope.freq_base", base);
+  w.add("rope_freqs.weight", DType::f32, {static_cast<i64>(n)}, d.data());
+  return config_of_bytes(w);
+}
+
 TEST(GgufConfig, llama_options) {
   static const float row[64] = {};
   auto w = llama();
@@ -54,6 +65,15 @@ TEST(GgufConfig, rotary_factors_of_the_file) {
   v.add("rope_freqs.weight", DType::f32, {2}, factors);
   EXPECT_EQ(config_of_bytes(v)["rope_scaling"],
             nlohmann::json::parse(R"({"rope_type": "factors", "factors": [1.0, 8.0]})"));
+  // The divisors of Llama 3.1 8B and Llama 3.2 1B, computed apart from the definition, in Python.
+  auto c = with_divisors(5e5f, 29, {1.2074840f, 1.5534146f, 2.0263131f, 2.6945300f, 3.6842530f, 5.2573266f}, 8, 64);
+  EXPECT_EQ(c["rope_scaling"], nlohmann::json::parse(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"));
+  EXPECT_EQ(with_divisors(5e5f, 15, {1.6513292f, 3.2922626f, 9.6667299f}, 32, 32)["rope_scaling"]["factor"], 32.0);
+  EXPECT_EQ(with_divisors(5e5f, 15, {1.6523292f, 3.2922626f, 9.6667299f}, 32, 32)["rope_scaling"]["rope_type"],
+            "factors");
+  EXPECT_EQ(with_divisors(1e4f, 15, {1.6513292f, 3.2922626f, 9.6667299f}, 32, 32)["rope_scaling"]["rope_type"],
+            "factors");
   auto old = llama();
   old.set_f32("llama.rope.scale_linear", 2.f);
   EXPECT_EQ(config_of_bytes(old)["rope_scaling"], nlohmann::json::parse(R"({"rope_type": "linear", "factor": 2.0})"));
