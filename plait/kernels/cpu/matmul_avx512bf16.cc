@@ -12,7 +12,7 @@ namespace {
 template <class V, int kR, int kP>
 struct Dots {
   using F = typename V::F;
-  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, F (&acc)[kR][kP]) {
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kP]) {
     for (Size k = begin; k < end; k += 2) {
       const unsigned char* p = t.w + k * 32;
       const unsigned char* ahead = t.w + fetch_at(k * 32, t.w_stride, t.fetch_wrap);

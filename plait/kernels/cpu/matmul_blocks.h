@@ -43,7 +43,7 @@ struct BlocksOf {
       }
     }
 
-    PLAIT_INLINE void add(const Tile& t, Size begin, Size end, F (&acc)[kR][kV]) {
+    PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
       // edges count from the start of x: a tile of blocks always begins at k = 0
       for (Size b = begin / 32; b < end / 32; b++) {
         const BlockPlace at = block_place<kType>(t.k, b);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Size kScratchX = Size{1} << 20;  // prepared rows of x
 constexpr Size kChunk = 1024;              // k of unpacked weights
-constexpr Size kBlockRowsMost = 252;       // rows of a block
+constexpr Size kBlockRowsMost = 504;       // rows of a block
 constexpr Size kDirectRows = 18;           // up to here bf16 panels are used as they lie
 constexpr Size kSuper = 4096;              // k prepared at once when whole rows are too long
 constexpr Size kPanelPad = 64;             // keeps unpacked panels off each other's cache sets
@@ -101,8 +101,23 @@ struct Loops {
     return job.edges[last];
   }
 
+  static void later(Tile& t, const unsigned char* begin, const unsigned char* end) {
+    for (; begin < end && t.lines < kMostLines; begin += 64) t.line[t.lines++] = begin;
+  }
+  static void later_rows(Tile& t, const unsigned char* c, Size rows, Size bytes) {
+    for (Size m = 0; m < rows; m++) later(t, c + m * t.c_stride, c + m * t.c_stride + bytes);
+  }
+  // Part i of `count` of the next panels.
+  void later_panels(Tile& t, const unsigned char* w, Size panels, Size begin, Size end, Size i, Size count) const {
+    const Size bytes = (end - begin) * method.w_bytes_of_k;
+    for (Size p = 0; p < panels; p++) {
+      const unsigned char* from = w + p * job.panel_bytes + begin * method.w_bytes_of_k;
+      later(t, from + bytes * i / count / 64 * 64, from + bytes * (i + 1) / count);
+    }
+  }
+
   // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`.
-  void panels_of_rows(Size row, Size rows, Size panel, Size panels, Size begin, Size end, Size leaf) {
+  void panels_of_rows(Size row, Size rows, Size panel, Size panels, Size begin, Size end, Size leaf, bool next_panels) {
     const Size width = panels * 16, column = panel * 16, columns = least(width, job.n - column);
     const Size item = job.out_type == MatmulJob::kI64 ? 8 : 4;
     const bool aside = columns < width || job.out_type == MatmulJob::kBf16;
@@ -138,6 +153,10 @@ struct Loops {
       Size m = 0;
       for (Size i = 0; i < count; i++) {
         const Size here = rows / count + (i < rows % count);
+        t.lines = 0;
+        if (i + 1 < count && t.first) later_rows(t, c + (m + here) * t.c_stride, here, width * item);
+        if (next_panels && count > 1) later_panels(t, w + panels * job.panel_bytes, panels, k, k_end, i, count);
+        t.line[t.lines] = t.w;
         t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
         t.c = c + m * t.c_stride;
         tiles[here](t, largest);
@@ -159,8 +178,9 @@ struct Loops {
         row_bytes = (kSuper + 16) * 4;
       }
       block = least(block, kScratchX / row_bytes);
-      if (block > method.rows) block -= block % method.rows;
     }
+    const Size blocks = (rows + block - 1) / block;
+    block = least(block, up((rows + blocks - 1) / blocks, method.rows));
     Size leaf = 0;
     for (super_begin = 0; super_begin < job.k;) {
       const Size first_leaf = leaf;
@@ -175,7 +195,7 @@ struct Loops {
                            least(super_end, job.x_k) - super_begin, scratch.x + m * row_bytes);
         for (Size p = panel_begin; p < panel_end;) {
           const Size panels = p + method.panels <= panel_end ? method.panels : 1;
-          panels_of_rows(r, here, p, panels, super_begin, super_end, first_leaf);
+          panels_of_rows(r, here, p, panels, super_begin, super_end, first_leaf, p + panels < panel_end);
           p += panels;
         }
       }
@@ -243,9 +263,10 @@ std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size p
       break;
     default:
       m = method_of<V, Floats, V::kPanels>(V::kRows);
+      chunked = rows > V::kRows;
+      if (!chunked) m = method_of<V, FloatsOnce, V::kPanels>(V::kRows);
       m.prepare = prepare_floats<V>;
       m.w_bytes_of_k = 64;
-      chunked = rows > V::kRows;
       break;
   }
   const bool blocks = job.w_type != MatmulJob::kF32 && job.w_type != MatmulJob::kBf16;

@@ -16,6 +16,9 @@ using Size = std::int64_t;
 
 // How far ahead of its use a weight is fetched.
 constexpr Size kFetchAhead = 3072;
+// In a product of many rows: one line is fetched every so many k, so that fetching never fills the line buffers.
+constexpr int kFetchEvery = 4;
+constexpr Size kMostLines = 128;
 
 struct Tile {
   const unsigned char* x;  // first row
@@ -28,6 +31,8 @@ struct Tile {
   Size fetch_wrap;                    // bytes from a panel's end to the panel that follows this tile's, 0: no fetching
   bool first;
   float scale;
+  int lines = 0;                              // to fetch for later tiles
+  const unsigned char* line[kMostLines + 1];  // one more, which is read and fetched when all are done
 };
 
 // Where to fetch from when `at` bytes of a panel of `size` bytes are done.
@@ -39,21 +44,47 @@ template <class V, int kR, int kP>
 struct Floats {
   static constexpr int kV = kP * V::kParts;
   using F = typename V::F;
-  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, F (&acc)[kR][kV]) {
+  PLAIT_INLINE void add_one(const unsigned char* w_at, Size w_stride, const unsigned char* x_at, Size x_stride,
+                            F (&acc)[kR][kV]) {
+    F w[kV];
+#pragma GCC unroll 8
+    for (int j = 0; j < kV; j++) w[j] = V::load(w_at + j / V::kParts * w_stride + j % V::kParts * 32);
+#pragma GCC unroll 8
+    for (int m = 0; m < kR; m++) {
+      F x = V::broadcast(reinterpret_cast<const float*>(x_at + m * x_stride));
+#pragma GCC unroll 8
+      for (int j = 0; j < kV; j++) acc[m][j] = V::fma(w[j], x, acc[m][j]);
+    }
+  }
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int& line, F (&acc)[kR][kV]) {
+    const Size w_stride = t.w_stride, x_stride = t.x_stride;
+    const unsigned char *w = t.w + begin * 64, *x = t.x + begin * 4;
+    const unsigned char* const* next = t.line + line;
+    const unsigned char* const* const last = t.line + t.lines;
+    const unsigned char* const stop = t.w + (begin + (end - begin) / kFetchEvery * kFetchEvery) * 64;
+    for (; w != stop; w += kFetchEvery * 64, x += kFetchEvery * 4) {
+      _mm_prefetch(*next, _MM_HINT_T0);
+      next += next != last;
+#pragma GCC unroll 4
+      for (int i = 0; i < kFetchEvery; i++) add_one(w + i * 64, w_stride, x + i * 4, x_stride, acc);
+    }
+    line = static_cast<int>(next - t.line);
+    for (const unsigned char* const w_end = t.w + end * 64; w != w_end; w += 64, x += 4)
+      add_one(w, w_stride, x, x_stride, acc);
+  }
+};
+
+/// The same for few rows: weights come from memory, the next panels are fetched ahead.
+template <class V, int kR, int kP>
+struct FloatsOnce {
+  static constexpr int kV = kP * V::kParts;
+  using F = typename V::F;
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k++) {
-      F w[kV];
+      const unsigned char* ahead = t.w + fetch_at(k * 64, t.w_stride, t.fetch_wrap);
 #pragma GCC unroll 8
-      for (int j = 0; j < kV; j++) w[j] = V::load(t.w + j / V::kParts * t.w_stride + k * 64 + j % V::kParts * 32);
-      if (kR <= 2 && V::kParts == 1)
-#pragma GCC unroll 8
-        for (int j = 0; j < kP; j++)
-          _mm_prefetch(t.w + j * t.w_stride + fetch_at(k * 64, t.w_stride, t.fetch_wrap), _MM_HINT_T0);
-#pragma GCC unroll 8
-      for (int m = 0; m < kR; m++) {
-        F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k);
-#pragma GCC unroll 8
-        for (int j = 0; j < kV; j++) acc[m][j] = V::fma(w[j], x, acc[m][j]);
-      }
+      for (int j = 0; j < kP; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+      Floats<V, kR, kP>::add_one(t.w + k * 64, t.w_stride, t.x + k * 4, t.x_stride, acc);
     }
   }
 };
@@ -62,7 +93,7 @@ template <class V, int kR, int kP>
 struct Pairs {
   static constexpr int kV = kP * V::kParts;
   using F = typename V::F;
-  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, F (&acc)[kR][kV]) {
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k += 2) {  // with odd k the last partner is zero on both sides
       const unsigned char* p = t.w + k * 32;
       const unsigned char* ahead = t.w + fetch_at(k * 32, t.w_stride, t.fetch_wrap);
@@ -94,35 +125,46 @@ __attribute__((noinline)) void tile(const Tile& t, typename V::I& largest) {
   constexpr int kV = kP * V::kParts;
   constexpr int kStep = 64 / V::kParts;  // bytes of a vector
   typename V::F acc[kR][kV];
+  int line = 0;
   if constexpr (!kLeaves) {
 #pragma GCC unroll 8
     for (int m = 0; m < kR; m++)
 #pragma GCC unroll 8
       for (int j = 0; j < kV; j++) acc[m][j] = t.first ? V::zero() : V::load(t.c + m * t.c_stride + j * kStep);
-    Source::add(t, 0, t.edges[1] - t.edges[0], acc);
+    Source::add(t, 0, t.edges[1] - t.edges[0], line, acc);
 #pragma GCC unroll 8
     for (int m = 0; m < kR; m++)
 #pragma GCC unroll 8
       for (int j = 0; j < kV; j++) V::store(t.c + m * t.c_stride + j * kStep, acc[m][j]);
     return;
   }
-  typename V::I most = largest;
-  const typename V::F scale = V::value(t.scale);
-  bool first = t.first;
+  // Sums of this tile: in one piece, since rows of c may lie a multiple of 4096 bytes apart.
+  alignas(64) Size sum[kR][kP * 16];
+#pragma GCC unroll 1
+  for (int i = 0; i < kR * kV * 2; i++) V::clear_sum(&sum[0][0] + i * (kStep / 8));
   for (Size leaf = 0; leaf < t.leaves; leaf++) {
 #pragma GCC unroll 8
     for (int m = 0; m < kR; m++)
 #pragma GCC unroll 8
       for (int j = 0; j < kV; j++) acc[m][j] = V::zero();
-    Source::add(t, t.edges[leaf] - t.edges[0], t.edges[leaf + 1] - t.edges[0], acc);
+    Source::add(t, t.edges[leaf] - t.edges[0], t.edges[leaf + 1] - t.edges[0], line, acc);
+    // What only the end of a leaf needs is made here, behind a barrier: accumulators and weights fill the registers.
+    float scale_once = t.scale;
+    std::int32_t magnitude_once = 0x7fffffff;
+    asm volatile("" : "+m"(scale_once), "+r"(magnitude_once) : : "memory");
+    const typename V::F scale = V::value(scale_once);
+    const typename V::I magnitude = V::splat(magnitude_once);
+    typename V::I most = largest;
 #pragma GCC unroll 8
     for (int m = 0; m < kR; m++)
 #pragma GCC unroll 8
-      for (int j = 0; j < kV; j++)
-        V::add_leaf(acc[m][j], scale, reinterpret_cast<Size*>(t.c + m * t.c_stride + j * kStep * 2), first, most);
-    first = false;
+      for (int j = 0; j < kV; j++) V::add_leaf(acc[m][j], scale, magnitude, &sum[m][j * kStep / 4], most);
+    largest = most;
   }
-  largest = most;
+#pragma GCC unroll 1
+  for (int m = 0; m < kR; m++)
+#pragma GCC unroll 8
+    for (int j = 0; j < kV * 2; j++) V::add_sum(t.c + m * t.c_stride + j * kStep, &sum[m][j * kStep / 8], t.first);
 }
 
 /// The tile of `rows` rows: one of a table of instances.

@@ -66,18 +66,19 @@ struct V256 {
     return _mm256_add_epi64(_mm256_slli_epi64(h, 32), l);
   }
 
-  // Exact sums: c += nearest(acc * scale); the largest |acc * scale| is kept as bits, so that NaN wins.
-  PLAIT_INLINE void add_leaf(F acc, F scale, std::int64_t* c, bool first, I& largest) {
+  // Exact sums: sum += nearest(acc * scale); the largest |acc * scale| is kept as bits, so that NaN wins.
+  PLAIT_INLINE void clear_sum(std::int64_t* sum) { _mm256_store_si256(reinterpret_cast<I*>(sum), zero_int()); }
+  PLAIT_INLINE void add_leaf(F acc, F scale, I magnitude, std::int64_t* sum, I& largest) {
     F t = _mm256_mul_ps(acc, scale);
-    largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(t), _mm256_set1_epi32(0x7fffffff)));
-    I low = to_i64(_mm256_castps256_ps128(t)), high = to_i64(_mm256_extractf128_ps(t, 1));
-    auto* to = reinterpret_cast<__m256i*>(c);
-    if (!first) {
-      low = _mm256_add_epi64(low, _mm256_loadu_si256(to));
-      high = _mm256_add_epi64(high, _mm256_loadu_si256(to + 1));
-    }
-    _mm256_storeu_si256(to, low);
-    _mm256_storeu_si256(to + 1, high);
+    largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(t), magnitude));
+    auto* to = reinterpret_cast<I*>(sum);
+    _mm256_store_si256(to, _mm256_add_epi64(to_i64(_mm256_castps256_ps128(t)), _mm256_load_si256(to)));
+    _mm256_store_si256(to + 1, _mm256_add_epi64(to_i64(_mm256_extractf128_ps(t, 1)), _mm256_load_si256(to + 1)));
+  }
+  PLAIT_INLINE void add_sum(unsigned char* c, const std::int64_t* sum, bool first) {
+    I v = load_int(sum);
+    if (!first) v = _mm256_add_epi64(v, load_int(c));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), v);
   }
   PLAIT_INLINE I zero_int() { return _mm256_setzero_si256(); }
   PLAIT_INLINE std::int32_t largest_lane(I v) {

@@ -55,17 +55,18 @@ struct V512 {
     _mm256_storeu_si256(static_cast<__m256i*>(out), _mm512_cvtepi32_epi16(r));
   }
 
-  // Exact sums: c += nearest(acc * scale); the largest |acc * scale| is kept as bits, so that NaN wins.
-  PLAIT_INLINE void add_leaf(F acc, F scale, std::int64_t* c, bool first, I& largest) {
+  // Exact sums: sum += nearest(acc * scale); the largest |acc * scale| is kept as bits, so that NaN wins.
+  PLAIT_INLINE void clear_sum(std::int64_t* sum) { _mm512_store_si512(sum, _mm512_setzero_si512()); }
+  PLAIT_INLINE void add_leaf(F acc, F scale, I magnitude, std::int64_t* sum, I& largest) {
     F t = _mm512_mul_ps(acc, scale);
-    largest = _mm512_max_epi32(largest, _mm512_and_si512(_mm512_castps_si512(t), _mm512_set1_epi32(0x7fffffff)));
+    largest = _mm512_max_epi32(largest, _mm512_and_si512(_mm512_castps_si512(t), magnitude));
     I low = _mm512_cvtps_epi64(_mm512_castps512_ps256(t)), high = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(t, 1));
-    if (!first) {
-      low = _mm512_add_epi64(low, _mm512_loadu_si512(c));
-      high = _mm512_add_epi64(high, _mm512_loadu_si512(c + 8));
-    }
-    _mm512_storeu_si512(c, low);
-    _mm512_storeu_si512(c + 8, high);
+    _mm512_store_si512(sum, _mm512_add_epi64(low, _mm512_load_si512(sum)));
+    _mm512_store_si512(sum + 8, _mm512_add_epi64(high, _mm512_load_si512(sum + 8)));
+  }
+  PLAIT_INLINE void add_sum(unsigned char* c, const std::int64_t* sum, bool first) {
+    I v = _mm512_load_si512(sum);
+    _mm512_storeu_si512(c, first ? v : _mm512_add_epi64(v, _mm512_loadu_si512(c)));
   }
   PLAIT_INLINE I zero_int() { return _mm512_setzero_si512(); }
   PLAIT_INLINE std::uint32_t largest_of(I v) { return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(v)); }
