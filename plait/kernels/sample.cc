@@ -26,29 +26,30 @@ struct Before {
   bool operator()(std::int32_t a, std::int32_t b) const { return p[a] != p[b] ? p[a] > p[b] : a < b; }
 };
 
-double total_of(const std::vector<float>& p, const Ids& ids) {
-  double s = 0;
-  for (auto i : ids) s += p[static_cast<size_t>(i)];
+/// Probabilities are counted in units of 2^-40, so that their sums are exact in any order.
+i64 total_of(const std::vector<i64>& count, std::span<const std::int32_t> ids) {
+  i64 s = 0;
+  for (auto i : ids) s += count[static_cast<size_t>(i)];
   return s;
 }
 
-/// ids (in any order) -> the fewest of the largest whose sum reaches `share` of the total. They are sorted piece by
-/// piece, as few as it takes.
-void keep_share(const std::vector<float>& p, float share, Ids& ids) {
-  std::sort(ids.begin(), ids.end());
-  double enough = total_of(p, ids) * static_cast<double>(share), sum = 0;
-  for (size_t sorted = 0, piece = 64; sorted < ids.size(); piece *= 4) {
-    auto from = ids.begin() + static_cast<i64>(sorted);
-    auto to = ids.end() - from > static_cast<i64>(piece) ? from + static_cast<i64>(piece) : ids.end();
-    std::partial_sort(from, to, ids.end(), Before{p.data()});
-    for (; from != to; ++from) {
-      sum += p[static_cast<size_t>(*from)];
-      if (sum < enough) continue;
-      ids.erase(from + 1, ids.end());
-      return;
+/// ids -> the fewest of the largest whose sum reaches `share` of the total: a search by halves, each half split off in
+/// linear time.
+void keep_share(const SampleScratch& x, float share, Ids& ids) {
+  auto enough = static_cast<i64>(static_cast<double>(total_of(x.count, ids)) * static_cast<double>(share));
+  i64 kept = 0, end = static_cast<i64>(ids.size()), sum = 0;  // the first `kept` belong to it, of sum `sum`
+  while (end - kept > 1) {
+    i64 half = kept + (end - kept) / 2;
+    std::nth_element(ids.begin() + kept, ids.begin() + half, ids.begin() + end, Before{x.p.data()});
+    i64 more = total_of(x.count, {ids.begin() + kept, ids.begin() + half});
+    if (sum + more >= enough) {
+      end = half;
+    } else {
+      sum += more;
+      kept = half;
     }
-    sorted = static_cast<size_t>(to - ids.begin());
   }
+  ids.resize(static_cast<size_t>(end));
 }
 
 }  // namespace
@@ -67,31 +68,34 @@ i64 sample(std::span<const float> logits, const SamplingOptions& o, u64 position
   auto best = std::find(logits.begin(), logits.end(), top) - logits.begin();
   if (o.temperature == 0 || o.top_k == 1) return best;
 
-  std::vector<float>& p = scratch.p;
-  Ids& ids = scratch.ids;
+  auto& [p, count, ids] = scratch;
   p.resize(logits.size());
-  constexpr float kLeast = std::numeric_limits<float>::min(), kMost = std::numeric_limits<float>::max();
+  count.resize(logits.size());
+  constexpr float kMost = std::numeric_limits<float>::max();
   functions(isa()).exp_from(logits.data(), top, std::min(1 / o.temperature, kMost), p.data(),
                             static_cast<i64>(p.size()));
   bool filtered = o.top_k > 0 || o.top_p < 1;  // then min_p comes last: shares are of all ids
-  float least = filtered ? kLeast : std::max(kLeast, o.min_p);
+  float least = filtered ? 0 : o.min_p;
   ids.clear();
-  for (size_t i = 0; i < p.size(); i++)
-    if (p[i] >= least) ids.push_back(static_cast<std::int32_t>(i));
+  for (size_t i = 0; i < p.size(); i++) {
+    count[i] = static_cast<i64>(p[i] * 0x1p40f);
+    if (count[i] > 0 && p[i] >= least) ids.push_back(static_cast<std::int32_t>(i));
+  }
   if (o.top_k > 0 && o.top_k < static_cast<i64>(ids.size())) {
     std::nth_element(ids.begin(), ids.begin() + o.top_k, ids.end(), Before{p.data()});
     ids.resize(static_cast<size_t>(o.top_k));
   }
-  if (o.top_p < 1) keep_share(p, o.top_p, ids);
+  if (o.top_p < 1) keep_share(scratch, o.top_p, ids);
   if (filtered) {
     std::erase_if(ids, [&](std::int32_t i) { return p[static_cast<size_t>(i)] < o.min_p; });
     std::sort(ids.begin(), ids.end());
   }
 
-  double at = uniform(o.seed ^ stream_of("sample"), position) * total_of(p, ids), sum = 0;
+  auto at =
+      static_cast<i64>(uniform(o.seed ^ stream_of("sample"), position) * static_cast<double>(total_of(count, ids)));
   for (auto i : ids) {
-    sum += p[static_cast<size_t>(i)];
-    if (at < sum) return i;
+    at -= count[static_cast<size_t>(i)];
+    if (at < 0) return i;
   }
   return ids.back();
 }

@@ -7,8 +7,8 @@
 //   top_k   the k largest p (0: all)
 //   top_p   of these, from the largest down, the fewest whose sum reaches top_p of the total (1: all)
 //   min_p   of these, those of at least min_p times the largest p (0: all)
-// and one of the rest is drawn with a probability in proportion to p. Equal logits are ordered by id. Sums are f64, for
-// the draw over ascending ids.
+// and one of the rest is drawn with a probability in proportion to p, over ascending ids. Equal p are ordered by id.
+// Sums count p in units of 2^-40 (what is smaller counts as nothing), so they are exact.
 #pragma once
 #include <span>
 #include <vector>
@@ -30,6 +30,7 @@ void check_sampling(const SamplingOptions& o);
 /// Memory of a sampler, kept between calls.
 struct SampleScratch {
   std::vector<float> p;
+  std::vector<i64> count;
   std::vector<std::int32_t> ids;
 };
 

@@ -21,7 +21,7 @@ Result<Run> prepare_embedding(const Args& a, Isa) {
   i64 n = d.size();
   return Run([=, ys = RowsOf(out), is = RowsOf(ids), type = table.dtype, data = table.as<const std::byte>(),
               held = table.box[0]](Context& c) {
-    c.team.split(tokens.size(), std::max<i64>(1, kAlone / 4 / std::max<i64>(n, 1)), [&](Range r) {
+    split_rows(c, tokens.size(), n, [&](Range r) {
       for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++) {
         i64 id = *is.at<const std::int32_t>(t);
         auto* y = ys.at<float>(t);

@@ -43,7 +43,7 @@ Run writer(const Args& a) {
   i64 skip = (heads.begin - x.box[1].begin) * h, first = heads.begin - cache.box[1].begin, n = heads.size();
   bool pages = cache.layout == Layout::pages;
   return [=, xs = RowsOf(x), ss = RowsOf(slot), data = cache.as<T>(), slots = cache.box[0]](Context& c) {
-    c.team.split(tokens.size(), std::max<i64>(1, kAlone / 4 / std::max<i64>(n * h, 1)), [&](Range r) {
+    split_rows(c, tokens.size(), n * h, [&](Range r) {
       for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++) {
         i64 s = *ss.template at<const std::int32_t>(t);
         if (s < 0) continue;

@@ -28,8 +28,7 @@ Result<Run> prepare_norm(const Args& a, Isa isa) {
   auto* bias = layer ? a.in[2].as<const float>() : nullptr;
   auto eps = static_cast<float>(a.attr("eps"));
   return Run([=, x = RowsOf(a.in[0]), y = RowsOf(out), d = whole.size()](Context& c) {
-    i64 grain = std::max<i64>(1, kAlone / 4 / std::max<i64>(d, 1));
-    c.team.split(tokens.size(), grain, [&](Range r) {
+    split_rows(c, tokens.size(), d, [&](Range r) {
       for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++)
         row(x.at<const float>(t), gain, bias, y.at<void>(t), d, eps);
     });

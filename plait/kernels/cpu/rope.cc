@@ -55,8 +55,7 @@ Result<Run> prepare_rope(const Args& a, Isa isa) {
   i64 from = (heads.begin - x.box[1].begin) * h, to = (heads.begin - out.box[1].begin) * h * size_of(out.dtype);
   return Run([=, xs = RowsOf(x), ys = RowsOf(out), ps = RowsOf(position), n = heads.size(),
               f = frequencies(a, dims)](Context& c) {
-    i64 grain = std::max<i64>(1, kAlone / 4 / std::max<i64>(n * h, 1));
-    c.team.split(tokens.size(), grain, [&](Range r) {
+    split_rows(c, tokens.size(), n * h, [&](Range r) {
       for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++)
         turn(xs.at<const float>(t) + from, h, ys.at<std::byte>(t) + to, h, n, h, dims / 2, f.data(),
              sign * *ps.at<const std::int32_t>(t));

@@ -10,6 +10,16 @@ inline constexpr i64 kAlone = 16384;
 /// Bytes of an element of a plain type.
 inline i64 size_of(DType t) { return info(t).block_bytes; }
 
+/// f(Range) over rows of `width` elements, split over the team where it pays.
+template <class F>
+void split_rows(Context& c, i64 rows, i64 width, F f) {
+  if (rows * width < kAlone) {
+    if (rows > 0) f(Range{0, rows});
+  } else {
+    c.team.split(rows, 1, f);
+  }
+}
+
 /// A part of the elements of an output and what belongs to it in each operand: `rows` rows of `inner` elements that are
 /// contiguous everywhere; row r lies at the sum of index x stride over up to three outer dims. Operand 0 is the output.
 /// An operand that lacks a dim is the same along it.
