@@ -79,5 +79,8 @@ function(plait_finish)
       get_filename_component(name ${source} NAME_WE)
       plait_program(${name} ${source})
     endforeach()
+    # What single benchmarks are compared with, where it is installed.
+    include(${CMAKE_SOURCE_DIR}/bench/dnnl.cmake OPTIONAL)
+    include(${CMAKE_SOURCE_DIR}/bench/peers.cmake OPTIONAL)
   endif()
 endfunction()
