@@ -15,13 +15,10 @@ struct Dots {
   PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kP]) {
     for (Size k = begin; k < end; k += 2) {
       const unsigned char* p = t.w + k * 32;
-      const unsigned char* ahead = t.w + fetch_at(k * 32, t.w_stride, t.fetch_wrap);
+      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(t.fetch + j * t.w_stride + k * 32, _MM_HINT_T0);
       __m512bh w[kP];
 #pragma GCC unroll 8
       for (int j = 0; j < kP; j++) w[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p + j * t.w_stride));
-      if constexpr (kR <= 2)
-#pragma GCC unroll 8
-        for (int j = 0; j < kP; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
 #pragma GCC unroll 8
       for (int m = 0; m < kR; m++) {
         std::int32_t pair;
@@ -44,7 +41,7 @@ std::uint32_t matmul_avx512bf16(const MatmulJob& job, std::int64_t row_begin, st
   Method<V512> m = method_of<V512, Dots, V512::kPanels>(V512::kRows);
   m.w_bytes_of_k = 32;
   m.x_bytes_of_k = 2;
-  return run_method<V512>(job, m, false, row_begin, row_end, panel_begin, panel_end);
+  return run_method<V512>(job, m, kDirectChunk, row_begin, row_end, panel_begin, panel_end);
 }
 
 }  // namespace plait::kernels

@@ -57,9 +57,12 @@ struct BlocksOf {
 #pragma GCC unroll 8
           for (int j = 0; j < kV; j++) sum[m][j] = V::splat(start);
         }
-        const unsigned char* ahead = t.w + fetch_at(at.quants, t.w_stride, t.fetch_wrap);
-#pragma GCC unroll 4
-        for (int j = 0; j < kP; j++) _mm_prefetch(ahead - 64 + j * t.w_stride, _MM_HINT_T0);
+        constexpr int kLines = kType == MatmulJob::kQ8_0 ? 9 : 5;  // whose bytes belong to a block, or a little more
+        for (int j = 0; j < t.fetch_panels; j++)
+#pragma GCC unroll 9
+          for (int v = 0; v < kLines; v++)
+            _mm_prefetch(t.fetch + j * t.w_stride + (kType == MatmulJob::kQ4_1 ? at.scales : at.quants - 64) + v * 64,
+                         _MM_HINT_T0);
         if constexpr (kType == MatmulJob::kQ8_0) {
 #pragma GCC unroll 8
           for (int v = 0; v < 8; v++) {
@@ -67,8 +70,6 @@ struct BlocksOf {
 #pragma GCC unroll 8
             for (int j = 0; j < kV; j++)
               w[j] = V::load_int(t.w + j / V::kParts * t.w_stride + at.quants + v * 64 + j % V::kParts * 32);
-#pragma GCC unroll 4
-            for (int j = 0; j < kP; j++) _mm_prefetch(ahead + v * 64 + j * t.w_stride, _MM_HINT_T0);
             dot(t, b * 8 + v, w, sum);
           }
         } else {
@@ -81,8 +82,6 @@ struct BlocksOf {
               low[j] = V::low_nibbles(w[j]);
               high[j] = V::high_nibbles(w[j]);
             }
-#pragma GCC unroll 4
-            for (int j = 0; j < kP; j++) _mm_prefetch(ahead + v * 64 + j * t.w_stride, _MM_HINT_T0);
             dot(t, b * 8 + v, low, sum);
             dot(t, b * 8 + v + 4, high, sum);
           }

@@ -14,7 +14,9 @@ namespace {
 constexpr Size kScratchX = Size{1} << 20;  // prepared rows of x
 constexpr Size kChunk = 1024;              // k of unpacked weights
 constexpr Size kBlockRowsMost = 504;       // rows of a block
-constexpr Size kDirectRows = 18;           // up to here bf16 panels are used as they lie
+constexpr Size kDirectChunk = 4096;        // k of panels that are used as they lie
+constexpr Size kDirectPairs = 72;          // rows up to which bf16 panels are used as they lie (measured: 72 on
+constexpr Size kDirectFloats = 18;         // Sapphire Rapids), and f32 panels without fetching rows of the result
 constexpr Size kSuper = 4096;              // k prepared at once when whole rows are too long
 constexpr Size kPanelPad = 64;             // keeps unpacked panels off each other's cache sets
 constexpr Size kMaxPanels = 4;
@@ -90,7 +92,7 @@ struct Loops {
 
   const unsigned char* x = nullptr;  // the block's rows at k = super_begin
   Size x_stride = 0;
-  bool chunked = false;
+  Size chunk = 0;  // k that pass at once, 0: all
 
   // The end of the leaves (or of the chain's part) that start at `begin` and take at most `most` k, at least one leaf.
   Size part_end(Size begin, Size end, Size most, Size& leaf) const {
@@ -107,13 +109,12 @@ struct Loops {
   static void later_rows(Tile& t, const unsigned char* c, Size rows, Size bytes) {
     for (Size m = 0; m < rows; m++) later(t, c + m * t.c_stride, c + m * t.c_stride + bytes);
   }
-  // Part i of `count` of the next panels.
-  void later_panels(Tile& t, const unsigned char* w, Size panels, Size begin, Size end, Size i, Size count) const {
-    const Size bytes = (end - begin) * method.w_bytes_of_k;
-    for (Size p = 0; p < panels; p++) {
-      const unsigned char* from = w + p * job.panel_bytes + begin * method.w_bytes_of_k;
-      later(t, from + bytes * i / count / 64 * 64, from + bytes * (i + 1) / count);
-    }
+  // Part i of `count` of the panels at w.
+  void later_panels(Tile& t, const unsigned char* w, Size panels, Size k, Size i, Size count) const {
+    const Size bytes = k * method.w_bytes_of_k;
+    for (Size p = 0; p < panels; p++)
+      later(t, w + p * job.panel_bytes + bytes * i / count / 64 * 64,
+            w + p * job.panel_bytes + bytes * (i + 1) / count);
   }
 
   // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`.
@@ -130,8 +131,8 @@ struct Loops {
     t.scale = job.scale;
     const unsigned char* w = job.w + panel * job.panel_bytes;
     const TileFn<V>* tiles = method.tiles[panels > 1][job.leaves > 0];
-    const Size parts = chunked ? (end - begin + kChunk - 1) / kChunk : 1;
-    const Size most = chunked ? least(kChunk, up((end - begin + parts - 1) / parts, 32)) : end - begin;
+    const Size whole = chunk > 0 ? chunk : end - begin, parts = (end - begin + whole - 1) / whole;
+    const Size most = least(whole, up((end - begin + parts - 1) / parts, 32));
     const Size count = (rows + method.rows - 1) / method.rows;
     for (Size k = begin; k < end;) {
       const Size first_leaf = leaf;
@@ -140,7 +141,6 @@ struct Loops {
       t.edges = job.leaves > 0 ? job.edges + first_leaf : chain;
       t.leaves = job.leaves > 0 ? leaf - first_leaf : 1;
       t.first = k == 0;
-      t.fetch_wrap = 0;
       if (method.unpack) {
         t.w_stride = kChunk * 64 + kPanelPad;
         t.w = scratch.w;
@@ -148,15 +148,20 @@ struct Loops {
       } else {
         t.w_stride = job.panel_bytes;
         t.w = w + k * method.w_bytes_of_k;
-        t.fetch_wrap = (panels - 1) * job.panel_bytes;
       }
+      const unsigned char* next = k_end < end   ? w + k_end * method.w_bytes_of_k
+                                  : next_panels ? w + panels * job.panel_bytes + begin * method.w_bytes_of_k
+                                                : nullptr;
       Size m = 0;
       for (Size i = 0; i < count; i++) {
         const Size here = rows / count + (i < rows % count);
         t.lines = 0;
         if (i + 1 < count && t.first) later_rows(t, c + (m + here) * t.c_stride, here, width * item);
-        if (next_panels && count > 1) later_panels(t, w + panels * job.panel_bytes, panels, k, k_end, i, count);
+        if (next != nullptr && method.listed) later_panels(t, next, panels, k_end - k, i, count);
         t.line[t.lines] = t.w;
+        const Size fetched = panels * i / count;
+        t.fetch = next + fetched * job.panel_bytes;
+        t.fetch_panels = next != nullptr ? static_cast<int>(panels * (i + 1) / count - fetched) : 0;
         t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
         t.c = c + m * t.c_stride;
         tiles[here](t, largest);
@@ -220,11 +225,11 @@ constexpr Method<V> method_of(Size rows) {
 PLAIT_INLINE Size float_row_bytes(Size k) { return up(up(k, 2) * 4, 64) + 64; }
 
 template <class V>
-std::uint32_t run_method(const MatmulJob& job, const Method<V>& method, bool chunked, Size row_begin, Size row_end,
+std::uint32_t run_method(const MatmulJob& job, const Method<V>& method, Size chunk, Size row_begin, Size row_end,
                          Size panel_begin, Size panel_end) {
   Scratch scratch;
   Loops<V> loops{job, method, scratch};
-  loops.chunked = chunked;
+  loops.chunk = chunk;
   loops.run(row_begin, row_end, panel_begin, panel_end);
   return V::largest_of(loops.largest);
 }
@@ -233,7 +238,7 @@ std::uint32_t run_method(const MatmulJob& job, const Method<V>& method, bool chu
 template <class V>
 std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size panel_begin, Size panel_end) {
   Method<V> m;
-  bool chunked = false;
+  Size chunk = 0;
   const Size rows = row_end - row_begin;
   switch (job.w_type) {
     case MatmulJob::kQ4_0:
@@ -249,24 +254,25 @@ std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size p
       m.prepare = prepare_blocks<V, MatmulJob::kQ8_0>;
       break;
     case MatmulJob::kBf16:
-      m.unpack = rows > kDirectRows && job.longest_leaf <= kChunk &&
-                 (job.out_type != MatmulJob::kBf16 || kScratchX / float_row_bytes(job.k) >= 48);
-      chunked = m.unpack;
-      if (m.unpack) {
+      if (rows > kDirectPairs && job.longest_leaf <= kChunk &&
+          (job.out_type != MatmulJob::kBf16 || kScratchX / float_row_bytes(job.k) >= 48)) {
         m = method_of<V, Floats, V::kPanels>(V::kRows);
-        m.unpack = true;
+        m.unpack = m.listed = true;
+        chunk = kChunk;
       } else {
         m = method_of<V, Pairs, V::kPanels>(V::kRows);
+        chunk = kDirectChunk;
       }
       m.prepare = prepare_floats<V>;
       m.w_bytes_of_k = 32;
       break;
     default:
-      m = method_of<V, Floats, V::kPanels>(V::kRows);
-      chunked = rows > V::kRows;
-      if (!chunked) m = method_of<V, FloatsOnce, V::kPanels>(V::kRows);
+      m = rows > kDirectFloats ? method_of<V, Floats, V::kPanels>(V::kRows)
+                               : method_of<V, FloatsOnce, V::kPanels>(V::kRows);
+      m.listed = rows > kDirectFloats;
       m.prepare = prepare_floats<V>;
       m.w_bytes_of_k = 64;
+      chunk = m.listed ? kChunk : kDirectChunk;
       break;
   }
   const bool blocks = job.w_type != MatmulJob::kF32 && job.w_type != MatmulJob::kBf16;
@@ -276,7 +282,7 @@ std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size p
     m.x_bytes_of_k = 4;
     if (job.w_type == MatmulJob::kBf16 || job.x_type != MatmulJob::kF32) m.x_row_bytes = float_row_bytes(job.k);
   }
-  return run_method<V>(job, m, chunked, row_begin, row_end, panel_begin, panel_end);
+  return run_method<V>(job, m, chunk, row_begin, row_end, panel_begin, panel_end);
 }
 
 }  // namespace

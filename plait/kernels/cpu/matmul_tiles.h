@@ -14,8 +14,6 @@ namespace {
 
 using Size = std::int64_t;
 
-// How far ahead of its use a weight is fetched.
-constexpr Size kFetchAhead = 3072;
 // In a product of many rows: one line is fetched every so many k, so that fetching never fills the line buffers.
 constexpr int kFetchEvery = 4;
 constexpr Size kMostLines = 128;
@@ -28,17 +26,15 @@ struct Tile {
   const Size* edges;                  // `leaves` + 1 edges in k (at least two); x and w stand at edges[0]
   Size leaves;                        // chains: 1
   Size k;                             // of the whole weight
-  Size fetch_wrap;                    // bytes from a panel's end to the panel that follows this tile's, 0: no fetching
   bool first;
   float scale;
-  int lines = 0;                              // to fetch for later tiles
+  // The weights that come next: where they stand, and how many of their panels this tile fetches, line by line with its
+  // own. Memory so works at an even pace while the tiles of a group of panels compute.
+  const unsigned char* fetch;
+  int fetch_panels;
+  int lines;                                  // Floats: what else to fetch for later tiles
   const unsigned char* line[kMostLines + 1];  // one more, which is read and fetched when all are done
 };
-
-// Where to fetch from when `at` bytes of a panel of `size` bytes are done.
-PLAIT_INLINE Size fetch_at(Size at, Size size, Size wrap) {
-  return at + kFetchAhead + (at + kFetchAhead >= size ? wrap : 0);
-}
 
 template <class V, int kR, int kP>
 struct Floats {
@@ -74,16 +70,14 @@ struct Floats {
   }
 };
 
-/// The same for few rows: weights come from memory, the next panels are fetched ahead.
+/// The same for few rows: weights come from memory, panel by panel.
 template <class V, int kR, int kP>
 struct FloatsOnce {
   static constexpr int kV = kP * V::kParts;
   using F = typename V::F;
   PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k++) {
-      const unsigned char* ahead = t.w + fetch_at(k * 64, t.w_stride, t.fetch_wrap);
-#pragma GCC unroll 8
-      for (int j = 0; j < kP; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(t.fetch + j * t.w_stride + k * 64, _MM_HINT_T0);
       Floats<V, kR, kP>::add_one(t.w + k * 64, t.w_stride, t.x + k * 4, t.x_stride, acc);
     }
   }
@@ -96,12 +90,10 @@ struct Pairs {
   PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k += 2) {  // with odd k the last partner is zero on both sides
       const unsigned char* p = t.w + k * 32;
-      const unsigned char* ahead = t.w + fetch_at(k * 32, t.w_stride, t.fetch_wrap);
       F w[kV];
 #pragma GCC unroll 8
       for (int j = 0; j < kV; j++) w[j] = V::odd(p + j / V::kParts * t.w_stride + j % V::kParts * 32);
-#pragma GCC unroll 8
-      for (int j = 0; j < kP; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(t.fetch + j * t.w_stride + k * 32, _MM_HINT_T0);
 #pragma GCC unroll 8
       for (int m = 0; m < kR; m++) {
         F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k);
@@ -190,6 +182,7 @@ struct Method {
   Size w_bytes_of_k, x_bytes_of_k;  // to step to another k in a panel and in a row of x; 0: cannot
   Size x_row_bytes;                 // of a prepared row of x, 0: used in place
   void (*prepare)(const MatmulJob&, const unsigned char* x, Size k, unsigned char* out);
+  bool listed;  // tiles fetch what is listed in `line`
   bool unpack;  // bf16 panels are unpacked to f32 once for all rows
 };
 
