@@ -1,0 +1,132 @@
+#include "plait/exec/run_sharded.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plait/comm/local/run_ranks.h"
+
+namespace plait {
+
+ShardedRun run_sharded(std::shared_ptr<const ShardedGraph> s, const std::map<std::string, View>& named,
+                       const Symbols& symbols, const ExecutorOptions& options) {
+  const Mesh mesh = s->plan.mesh();
+  comm::LocalWorld world(mesh.world(), {.deadline_s = 20, .slot_bytes = 4096, .mail_bytes = 4096});
+  auto axes = communicating_axes(*s);
+  std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(mesh.world()));
+  for (i64 r = 0; r < mesh.world(); r++)
+    for (auto& along : axes) groups[static_cast<size_t>(r)][along] = world.add_group(mesh.group(r, along));
+  ShardedRun run;
+  run.made.resize(static_cast<size_t>(mesh.world()));
+  for (i64 r = 0; r < mesh.world(); r++) run.programs.push_back(partition(s, r));
+  comm::run_ranks(world, [&](i64 rank) {
+    kernels::flush_denormals();
+    const auto r = static_cast<size_t>(rank);
+    std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> comms;
+    for (auto& [along, g] : groups[r]) comms.emplace(along, world.join(g, rank));
+    Executor e(run.programs[r], symbols, options, [&](const std::vector<bool>& along) {
+      auto it = comms.find(along);
+      return it == comms.end() ? nullptr : it->second.get();
+    });
+    for (auto& [name, v] : s->graph.named) {
+      const View& whole = named.at(name);
+      const bool state = s->graph.at(v).kind == Kind::state;
+      View part = state ? e.state(name) : View{e.input<std::byte>(name), whole.dtype, Layout::rows, {}};
+      if (!state) {
+        Sizes sizes = bound_sizes(s->graph, symbols);
+        Binding b(s->plan, sizes);
+        part.box = b.box(s->of(v), s->graph.at(v).dims, rank);
+      }
+      PLAIT_CHECK(whole.dtype == part.dtype && part.layout == Layout::rows, "{}: fed {}, want {} in rows", name,
+                  name_of(whole.dtype), name_of(part.dtype));
+      copy_box(whole, part, part.box);
+    }
+    e.watch([&](const Call&, ValueId v, const View& view) {
+      Tensor copy(view.dtype, view.box);
+      std::memcpy(copy.data, view.data, static_cast<size_t>(bytes_of(view.dtype, view.elements())));
+      run.made[r].insert_or_assign(v, std::move(copy));
+    });
+    kernels::Team team(1);
+    kernels::Context context{team};
+    e.bind(symbols);
+    e.run(context);
+  });
+  return run;
+}
+
+Tensor ShardedRun::whole(const ShardedGraph& s, ValueId v, const Symbols& symbols) const {
+  Sizes sizes = bound_sizes(s.graph, symbols);
+  Binding b(s.plan, sizes);
+  const Value& x = s.logical(v);
+  const Placement want(s.plan.axes.size());
+  Box box;
+  for (char d : x.dims) box.push_back({0, sizes.size(d)});
+  Tensor out(x.dtype, box);
+  for (auto& m : reshard(b, s.of(v), want, x.dims, 0))
+    for (i64 from : m.from) {
+      const auto it = made[static_cast<size_t>(from)].find(v);
+      if (it == made[static_cast<size_t>(from)].end()) continue;
+      const View& part = it->second;
+      for_each(m.into & part.box, [&](const std::vector<i64>& i) {
+        const i64 a = part.at(i), o = out.at(i);
+        const bool first = from == m.from[0];
+        switch (x.dtype) {
+          case DType::i64:
+            out.as<i64>()[o] = (first ? 0 : out.as<i64>()[o]) + part.as<i64>()[a];
+            break;
+          case DType::i128:
+            out.as<i128>()[o] = (first ? 0 : out.as<i128>()[o]) + part.as<i128>()[a];
+            break;
+          case DType::f32:
+            if (first || x.type == Type::num)
+              out.as<float>()[o] =
+                  m.from.size() == 1 || first ? part.as<float>()[a] : out.as<float>()[o] + part.as<float>()[a];
+            else
+              out.as<float>()[o] = x.type == Type::max ? std::max(out.as<float>()[o], part.as<float>()[a])
+                                                       : out.as<float>()[o] + part.as<float>()[a];
+            break;
+          case DType::f64:
+            if (first)
+              out.as<double>()[o] = part.as<double>()[a];
+            else
+              out.as<double>()[o] = x.type == Type::max ? std::max(out.as<double>()[o], part.as<double>()[a])
+                                                        : out.as<double>()[o] + part.as<double>()[a];
+            break;
+          default:
+            std::memcpy(out.as<std::byte>() + o * bytes_of(x.dtype, 1), part.as<std::byte>() + a * bytes_of(x.dtype, 1),
+                        static_cast<size_t>(bytes_of(x.dtype, 1)));
+        }
+      });
+    }
+  return out;
+}
+
+std::string first_difference(const ShardedGraph& s, const ShardedRun& run,
+                             const std::function<const View*(ValueId)>& want) {
+  for (size_t r = 0; r < run.made.size(); r++)
+    for (auto& c : run.programs[r].calls) {
+      if (c.kind == Call::Kind::start) continue;
+      const Step& st = run.programs[r].step(c);
+      for (ValueId v : st.node < 0 ? std::vector<ValueId>{st.value} : run.programs[r].node(c).out) {
+        auto it = run.made[r].find(v);
+        if (it == run.made[r].end()) continue;
+        bool complete = true;
+        for (auto& a : s.of(v)) complete &= a.join == Joined::copy;
+        const View* whole = complete ? want(s.origin[static_cast<size_t>(v)]) : nullptr;
+        if (whole == nullptr) continue;
+        const View& part = it->second;
+        const auto width = static_cast<size_t>(bytes_of(part.dtype, 1));
+        std::string found;
+        for_each(part.box, [&](const std::vector<i64>& x) {
+          if (!found.empty() ||
+              std::memcmp(part.as<std::byte>() + part.at(x) * static_cast<i64>(width),
+                          whole->as<std::byte>() + whole->at(x) * static_cast<i64>(width), width) == 0)
+            return;
+          found = fmt::format("rank {}: {} at [{}]", r, run.programs[r].label(c), fmt::join(x, ", "));
+        });
+        if (!found.empty()) return found;
+      }
+    }
+  return {};
+}
+
+}  // namespace plait
