@@ -600,7 +600,7 @@ void LocalCommunicator::consume_all_to_all(Op& op, i64 step) {
     }
     if (op.counts[size_(me_)] != op.receives[size_(me_)]) mismatch(op, step, me_);
     std::byte* own = op.out + op.to[size_(me_)] * u;
-    std::memcpy(own, op.in + op.at[size_(me_)] * u, static_cast<size_t>(op.counts[size_(me_)] * u));
+    copy_out(own, op.in + op.at[size_(me_)] * u, op.counts[size_(me_)] * u);
     if (!op.settled) settle(op);
   }
   for (i64 m = 0; m < n_; m++) {
