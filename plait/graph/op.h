@@ -49,8 +49,10 @@ struct Op {
   bool one_owner = false;       // of the contracted factor exactly one index matters (a row of a table): join `one`
   bool all_whole = false;       // no axis may cut anything of it (what the host reads)
   double flops_per_point = 1;   // times the product of all its factors' sizes
-  std::map<int, char> indexes = {};  // operand that holds indices -> the factor that they index
-  std::map<int, Role> roles = {};    // what other operands hold, where random numbers are no example
+  std::map<int, char> indexes = {};               // operand that holds indices -> the factor that they index
+  std::map<int, Role> roles = {};                 // what other operands hold, where random numbers are no example
+  std::vector<std::string> examples = {};         // rules of nodes of an op that has none of its own
+  std::map<std::string, double> attributes = {};  // that a node must give, with examples
   /// Cotangents of the outputs (kNone: zero) -> cotangents of the operands (kNone: none).
   std::function<std::vector<ValueId>(Graph&, const Node&, const std::vector<ValueId>&)> vjp = {};
 };

@@ -12,6 +12,7 @@ const Registry kAccumulate{Op{
     .elem = {Elem::as_first},
     .takes_sums = true,
     .elementwise = true,
+    .examples = {"a b, a b -> a b"},
 }};
 
 const Registry kZero{Op{
@@ -22,6 +23,7 @@ const Registry kZero{Op{
     .takes_sums = true,
     .elementwise = true,
     .flops_per_point = 0,
+    .examples = {"a b -> a b"},
 }};
 
 }  // namespace

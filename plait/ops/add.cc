@@ -8,7 +8,12 @@ namespace {
 std::vector<ValueId> both(Graph&, const Node&, const std::vector<ValueId>& d) { return {d[0], d[0]}; }
 std::vector<ValueId> through(Graph&, const Node&, const std::vector<ValueId>& d) { return {d[0]}; }
 
-const Registry kAdd{Op{.name = "add", .doc = "out = a + b", .rule = "", .elementwise = true, .vjp = both}};
+const Registry kAdd{Op{.name = "add",
+                       .doc = "out = a + b",
+                       .rule = "",
+                       .elementwise = true,
+                       .examples = {"a b, a b -> a b"},
+                       .vjp = both}};
 
 const Registry kAddSums{Op{
     .name = "add_sums",
@@ -17,6 +22,7 @@ const Registry kAddSums{Op{
     .elem = {Elem::as_first},
     .takes_sums = true,
     .elementwise = true,
+    .examples = {"a b, a b -> a b"},
     .vjp = both,
 }};
 
@@ -26,6 +32,7 @@ const Registry kFinish{Op{
     .rule = "",
     .takes_sums = true,
     .elementwise = true,
+    .examples = {"a b -> a b"},
     .vjp = through,
 }};
 
@@ -36,6 +43,7 @@ const Registry kFinishMax{Op{
     .rule = "",
     .takes_sums = true,
     .elementwise = true,
+    .examples = {"a b -> a b"},
 }};
 
 }  // namespace

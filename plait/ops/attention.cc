@@ -17,6 +17,7 @@ const Registry kAttention{Op{
     .elem = {Elem::compute, Elem::real},
     .flops_per_point = 4,
     .roles = {{3, Role::position}, {4, Role::sequence}},
+    .attributes = {{"scale", 0.6}},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       PLAIT_CHECK(d[1] == kNone, "attention ({}): lse has no gradient of its own", n.attrs.label);
       if (d[0] == kNone) return {kNone, kNone, kNone, kNone, kNone};
@@ -35,6 +36,7 @@ const Registry kAttentionVjp{Op{
     .out = {Type::num, Type::sum, Type::sum},
     .flops_per_point = 10,
     .roles = {{6, Role::position}, {7, Role::sequence}},
+    .attributes = {{"scale", 0.6}},
 }};
 
 }  // namespace

@@ -10,6 +10,7 @@ const Registry kBias{Op{
     .name = "bias",
     .doc = "out = x + b, b the same for every row",
     .rule = "",
+    .examples = {"t n h, n h -> t n h", "t d, d -> t d"},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       const Rule r{{n.rule.out[0]}, {n.rule.in[1]}};
       return {d[0],
@@ -22,6 +23,7 @@ const Registry kSumRows{Op{
     .doc = "out = sum of x over the factors that the rule drops",
     .rule = "",
     .out = {Type::sum},
+    .examples = {"t n h -> n h", "t d -> d"},
 }};
 
 }  // namespace

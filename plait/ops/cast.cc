@@ -11,6 +11,7 @@ const Registry kCast{Op{
     .rule = "",
     .elem = {Elem::compute},
     .elementwise = true,
+    .examples = {"a b -> a b"},
     .vjp = [](Graph&, const Node&, const std::vector<ValueId>& d) -> std::vector<ValueId> { return {d[0]}; },
 }};
 
@@ -22,6 +23,7 @@ const Registry kRead{Op{
     .elementwise = true,
     .all_whole = true,
     .flops_per_point = 0,
+    .examples = {"a b -> a b"},
 }};
 
 }  // namespace

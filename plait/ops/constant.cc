@@ -5,7 +5,12 @@ namespace plait {
 
 namespace {
 
-const Registry kConstant{Op{.name = "constant", .doc = "the attribute value [1]", .rule = "-> o"}};
+const Registry kConstant{Op{
+    .name = "constant",
+    .doc = "the attribute value [1]",
+    .rule = "-> o",
+    .attributes = {{"value", 1.5}},
+}};
 
 }  // namespace
 

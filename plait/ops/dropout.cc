@@ -14,6 +14,7 @@ const Registry kDropout{Op{
     .elem = {Elem::as_first},
     .flops_per_point = 10,
     .roles = {{1, Role::position}},
+    .attributes = {{"seed", 3}, {"stream", 7}, {"p", 0.25}},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       return {g.one("dropout", {d[0], n.in[1]}, {.x = n.attrs.x, .label = n.attrs.label + ".dx"}), kNone};
     },

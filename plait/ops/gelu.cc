@@ -12,6 +12,7 @@ const Registry kGelu{Op{
     .elem = {Elem::compute},
     .elementwise = true,
     .flops_per_point = 14,
+    .examples = {"a b -> a b"},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       return {g.one("gelu_dx", {n.in[0], d[0]}, {.label = n.attrs.label + ".dx"})};
     },
@@ -23,6 +24,7 @@ const Registry kGeluDx{Op{
     .rule = "",
     .elementwise = true,
     .flops_per_point = 20,
+    .examples = {"a b, a b -> a b"},
 }};
 
 }  // namespace

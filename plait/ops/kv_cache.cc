@@ -27,6 +27,7 @@ const Registry kAttentionPaged{Op{
     .elem = {Elem::compute},
     .flops_per_point = 4,
     .roles = {{3, Role::position}, {4, Role::sequence}, {5, Role::page_table}},
+    .attributes = {{"page", 4}, {"scale", 0.6}},
 }};
 
 }  // namespace

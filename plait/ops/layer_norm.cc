@@ -13,6 +13,7 @@ const Registry kLayerNorm{Op{
     .whole = "d",
     .elem = {Elem::compute},
     .flops_per_point = 8,
+    .attributes = {{"eps", 1e-5}},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       const std::string& l = n.attrs.label;
       return {g.one("layer_norm_dx", {n.in[0], n.in[1], d[0]}, {.x = n.attrs.x, .label = l + ".dx"}),
@@ -27,6 +28,7 @@ const Registry kLayerNormDx{Op{
     .rule = "t d, d, t d -> t d",
     .whole = "d",
     .flops_per_point = 14,
+    .attributes = {{"eps", 1e-5}},
 }};
 
 const Registry kLayerNormDgain{Op{
@@ -36,6 +38,7 @@ const Registry kLayerNormDgain{Op{
     .whole = "d",
     .out = {Type::sum},
     .flops_per_point = 8,
+    .attributes = {{"eps", 1e-5}},
 }};
 
 }  // namespace

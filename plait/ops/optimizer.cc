@@ -13,6 +13,7 @@ const Registry kSgd{Op{
     .elem = {Elem::as_first},
     .elementwise = true,
     .flops_per_point = 3,
+    .examples = {"a b, a b, z, z -> a b"},
 }};
 
 const Registry kAdamwM{Op{
@@ -22,6 +23,8 @@ const Registry kAdamwM{Op{
     .elem = {Elem::as_first},
     .elementwise = true,
     .flops_per_point = 4,
+    .examples = {"a b, a b, z -> a b"},
+    .attributes = {{"beta1", 0.9}},
 }};
 
 const Registry kAdamwV{Op{
@@ -32,6 +35,8 @@ const Registry kAdamwV{Op{
     .elementwise = true,
     .flops_per_point = 5,
     .roles = {{0, Role::positive}},
+    .examples = {"a b, a b, z -> a b"},
+    .attributes = {{"beta2", 0.95}},
 }};
 
 const Registry kAdamwW{Op{
@@ -43,6 +48,8 @@ const Registry kAdamwW{Op{
     .elementwise = true,
     .flops_per_point = 9,
     .roles = {{2, Role::positive}, {4, Role::positive}},
+    .examples = {"a b, a b, a b, z, z -> a b"},
+    .attributes = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}},
 }};
 
 const Registry kSumSquares{Op{
@@ -52,6 +59,7 @@ const Registry kSumSquares{Op{
     .out = {Type::sum},
     .element_leaves = true,
     .flops_per_point = 2,
+    .examples = {"v d -> o", "n h d -> o", "d -> o"},
 }};
 
 const Registry kClipScale{Op{
@@ -60,6 +68,7 @@ const Registry kClipScale{Op{
     .rule = "",
     .elementwise = true,
     .roles = {{0, Role::positive}, {1, Role::positive}},
+    .examples = {"z, z -> z"},
 }};
 
 const Registry kMean{Op{
@@ -68,6 +77,7 @@ const Registry kMean{Op{
     .rule = "",
     .elementwise = true,
     .roles = {{1, Role::positive}},
+    .examples = {"z, z -> z"},
 }};
 
 }  // namespace

@@ -12,6 +12,7 @@ const Registry kRmsNorm{Op{
     .whole = "d",
     .elem = {Elem::compute},
     .flops_per_point = 4,
+    .attributes = {{"eps", 1e-5}},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       const std::string& l = n.attrs.label;
       return {g.one("rms_norm_dx", {n.in[0], n.in[1], d[0]}, {.x = n.attrs.x, .label = l + ".dx"}),
@@ -25,6 +26,7 @@ const Registry kRmsNormDx{Op{
     .rule = "t d, d, t d -> t d",
     .whole = "d",
     .flops_per_point = 9,
+    .attributes = {{"eps", 1e-5}},
 }};
 
 const Registry kRmsNormDgain{Op{
@@ -34,6 +36,7 @@ const Registry kRmsNormDgain{Op{
     .whole = "d",
     .out = {Type::sum},
     .flops_per_point = 5,
+    .attributes = {{"eps", 1e-5}},
 }};
 
 }  // namespace

@@ -15,6 +15,7 @@ const Registry kRope{Op{
     .elem = {Elem::compute},
     .flops_per_point = 3,
     .roles = {{1, Role::position}},
+    .attributes = {{"base", 100}},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       Attrs a{.x = n.attrs.x, .label = n.attrs.label + ".dx", .elem = Elem::real};
       if (a.x.erase("inverse") == 0) a.x["inverse"] = 1;

@@ -12,6 +12,7 @@ const Registry kSiluMul{Op{
     .elem = {Elem::compute},
     .elementwise = true,
     .flops_per_point = 10,
+    .examples = {"a b, a b -> a b"},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       const std::string& l = n.attrs.label;
       return {g.one("silu_mul_dgate", {n.in[0], n.in[1], d[0]}, {.label = l + ".dgate"}),
@@ -25,6 +26,7 @@ const Registry kSiluMulDgate{Op{
     .rule = "",
     .elementwise = true,
     .flops_per_point = 14,
+    .examples = {"a b, a b, a b -> a b"},
 }};
 
 const Registry kSiluMulDup{Op{
@@ -33,6 +35,7 @@ const Registry kSiluMulDup{Op{
     .rule = "",
     .elementwise = true,
     .flops_per_point = 10,
+    .examples = {"a b, a b -> a b"},
 }};
 
 }  // namespace
