@@ -12,10 +12,12 @@ namespace {
 template <class V, int kR, int kP>
 struct Dots {
   using F = typename V::F;
-  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kP]) {
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int& line, F (&acc)[kR][kP]) {
     for (Size k = begin; k < end; k += 2) {
       const unsigned char* p = t.w + k * 32;
-      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(t.fetch + j * t.w_stride + k * 32, _MM_HINT_T0);
+      fetch_line(t, line);
+      const unsigned char* ahead = fetch_from(t, k * 32);
+      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
       __m512bh w[kP];
 #pragma GCC unroll 8
       for (int j = 0; j < kP; j++) w[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p + j * t.w_stride));

@@ -43,9 +43,10 @@ struct BlocksOf {
       }
     }
 
-    PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
+    PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int& line, F (&acc)[kR][kV]) {
       // edges count from the start of x: a tile of blocks always begins at k = 0
       for (Size b = begin / 32; b < end / 32; b++) {
+        fetch_line(t, line);
         const BlockPlace at = block_place<kType>(t.k, b);
         const Size scales = t.k + b * 4, starts = t.k + t.k / 32 * 4 + b * 4;
         I sum[kR][kV];
@@ -58,11 +59,10 @@ struct BlocksOf {
           for (int j = 0; j < kV; j++) sum[m][j] = V::splat(start);
         }
         constexpr int kLines = kType == MatmulJob::kQ8_0 ? 9 : 5;  // whose bytes belong to a block, or a little more
+        const unsigned char* ahead = fetch_from(t, kType == MatmulJob::kQ4_1 ? at.scales : at.quants - 64);
         for (int j = 0; j < t.fetch_panels; j++)
 #pragma GCC unroll 9
-          for (int v = 0; v < kLines; v++)
-            _mm_prefetch(t.fetch + j * t.w_stride + (kType == MatmulJob::kQ4_1 ? at.scales : at.quants - 64) + v * 64,
-                         _MM_HINT_T0);
+          for (int v = 0; v < kLines; v++) _mm_prefetch(ahead + j * t.w_stride + v * 64, _MM_HINT_T0);
         if constexpr (kType == MatmulJob::kQ8_0) {
 #pragma GCC unroll 8
           for (int v = 0; v < 8; v++) {

@@ -17,7 +17,9 @@ constexpr Size kBlockRowsMost = 504;       // rows of a block
 constexpr Size kDirectChunk = 4096;        // k of panels that are used as they lie
 constexpr Size kDirectPairs = 72;          // rows up to which bf16 panels are used as they lie (measured: 72 on
 constexpr Size kDirectFloats = 18;         // Sapphire Rapids), and f32 panels without fetching rows of the result
-constexpr Size kSuper = 4096;              // k prepared at once when whole rows are too long
+constexpr Size kSuper = 1024;              // k prepared at once where whole rows of x are so long that
+constexpr Size kFewRows = 160;             // only fewer than these would fit: unpacking costs as much as 10 rows
+constexpr Size kFetchAhead = 2048;         // measured: best of 1024 to 6144 on Sapphire Rapids
 constexpr Size kPanelPad = 64;             // keeps unpacked panels off each other's cache sets
 constexpr Size kMaxPanels = 4;
 
@@ -117,6 +119,23 @@ struct Loops {
             w + p * job.panel_bytes + bytes * (i + 1) / count);
   }
 
+  // One tile reads its panels once, as fast as memory gives them: it fetches a fixed way ahead of itself, at the end of
+  // its panels (`left` bytes away) in the next ones. Of several tiles each fetches its share of what comes next.
+  void share_fetching(Tile& t, const unsigned char* next, Size panels, Size left, Size i, Size count) const {
+    if (count == 1) {
+      t.fetch = t.w + kFetchAhead;
+      t.fetch_end = left - kFetchAhead;
+      t.fetch_jump = (panels - 1) * job.panel_bytes;
+      t.fetch_panels = static_cast<int>(panels);
+      return;
+    }
+    const Size begin = panels * i / count, end = panels * (i + 1) / count;
+    t.fetch = next + begin * job.panel_bytes;
+    t.fetch_end = job.panel_bytes;
+    t.fetch_jump = 0;
+    t.fetch_panels = next != nullptr ? static_cast<int>(end - begin) : 0;
+  }
+
   // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`.
   void panels_of_rows(Size row, Size rows, Size panel, Size panels, Size begin, Size end, Size leaf, bool next_panels) {
     const Size width = panels * 16, column = panel * 16, columns = least(width, job.n - column);
@@ -159,9 +178,7 @@ struct Loops {
         if (i + 1 < count && t.first) later_rows(t, c + (m + here) * t.c_stride, here, width * item);
         if (next != nullptr && method.listed) later_panels(t, next, panels, k_end - k, i, count);
         t.line[t.lines] = t.w;
-        const Size fetched = panels * i / count;
-        t.fetch = next + fetched * job.panel_bytes;
-        t.fetch_panels = next != nullptr ? static_cast<int>(panels * (i + 1) / count - fetched) : 0;
+        share_fetching(t, next, panels, job.panel_bytes - k * method.w_bytes_of_k, i, count);
         t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
         t.c = c + m * t.c_stride;
         tiles[here](t, largest);
@@ -178,7 +195,7 @@ struct Loops {
     const Size rows = row_end - row_begin;
     Size block = kBlockRowsMost, super = job.k, row_bytes = method.x_row_bytes;
     if (row_bytes > 0) {
-      if (method.unpack && job.out_type != MatmulJob::kBf16 && kScratchX / row_bytes < least(rows, 48)) {
+      if (method.unpack && job.out_type != MatmulJob::kBf16 && kScratchX / row_bytes < least(rows, kFewRows)) {
         super = kSuper;
         row_bytes = (kSuper + 16) * 4;
       }

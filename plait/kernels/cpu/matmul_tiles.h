@@ -28,13 +28,24 @@ struct Tile {
   Size k;                             // of the whole weight
   bool first;
   float scale;
-  // The weights that come next: where they stand, and how many of their panels this tile fetches, line by line with its
-  // own. Memory so works at an even pace while the tiles of a group of panels compute.
+  // Weights that come next, fetched line by line while this tile reads its own: where they stand, the bytes after which
+  // they go on elsewhere, and how many panels of them are this tile's share.
   const unsigned char* fetch;
+  Size fetch_end, fetch_jump;
   int fetch_panels;
   int lines;                                  // Floats: what else to fetch for later tiles
   const unsigned char* line[kMostLines + 1];  // one more, which is read and fetched when all are done
 };
+
+// One of the lines of the result that later tiles need.
+PLAIT_INLINE void fetch_line(const Tile& t, int& line) {
+  _mm_prefetch(t.line[line], _MM_HINT_T0);
+  line += line != t.lines;
+}
+
+PLAIT_INLINE const unsigned char* fetch_from(const Tile& t, Size at) {
+  return t.fetch + at + (at < t.fetch_end ? 0 : t.fetch_jump);
+}
 
 template <class V, int kR, int kP>
 struct Floats {
@@ -75,9 +86,11 @@ template <class V, int kR, int kP>
 struct FloatsOnce {
   static constexpr int kV = kP * V::kParts;
   using F = typename V::F;
-  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int& line, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k++) {
-      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(t.fetch + j * t.w_stride + k * 64, _MM_HINT_T0);
+      fetch_line(t, line);
+      const unsigned char* ahead = fetch_from(t, k * 64);
+      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
       Floats<V, kR, kP>::add_one(t.w + k * 64, t.w_stride, t.x + k * 4, t.x_stride, acc);
     }
   }
@@ -87,13 +100,15 @@ template <class V, int kR, int kP>
 struct Pairs {
   static constexpr int kV = kP * V::kParts;
   using F = typename V::F;
-  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int&, F (&acc)[kR][kV]) {
+  PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int& line, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k += 2) {  // with odd k the last partner is zero on both sides
       const unsigned char* p = t.w + k * 32;
+      fetch_line(t, line);
       F w[kV];
 #pragma GCC unroll 8
       for (int j = 0; j < kV; j++) w[j] = V::odd(p + j / V::kParts * t.w_stride + j % V::kParts * 32);
-      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(t.fetch + j * t.w_stride + k * 32, _MM_HINT_T0);
+      const unsigned char* ahead = fetch_from(t, k * 32);
+      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
 #pragma GCC unroll 8
       for (int m = 0; m < kR; m++) {
         F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k);
