@@ -26,7 +26,7 @@ ModelConfig small_gpt2() {
   ModelConfig c;
   c.family = "gpt2";
   c.D = 40, c.N = 5, c.K = 5, c.H = 8, c.F = 160, c.V = 97, c.layers = 2, c.max_positions = 64, c.tied = true,
-  c.attention_bias = c.mlp_bias = true;
+  c.attention_bias = true;
   return c;
 }
 
