@@ -330,6 +330,8 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
       a.out.push_back(view_of(n.out[k]));
       empty &= a.out.back().elements() == 0;
     }
+    if (n.op->takes_sums)  // sums that are added lie alike, whatever the plan cuts
+      for (size_t d = 0; d < n.rule.out[0].size(); d++) a.ranges[n.rule.out[0][d]] = a.out[0].box[d];
     for (size_t k = 0; k < n.in.size(); k++)  // what it reads is there
       for (size_t d = 0; !n.op->takes_sums && d < n.rule.in[k].size(); d++)
         PLAIT_CHECK(a.in[k].box[d].contains(a.ranges[n.rule.in[k][d]]), "{}: operand {} holds {}, needs {} of {}",
