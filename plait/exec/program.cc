@@ -49,26 +49,31 @@ Program partition(std::shared_ptr<const ShardedGraph> sharded, i64 rank) {
   const ShardedGraph& s = *sharded;
   Program p{sharded, rank, {}};
   const Coords at = s.plan.mesh().coords(rank);
-  // Starts go up to right behind what makes their operand, in order of the steps (all ranks start in one order).
-  std::map<ValueId, std::vector<i64>> starts_after;
-  std::set<ValueId> made;
-  for (auto& st : s.steps)
-    for (ValueId v : writes(s, st)) made.insert(v);
-  std::vector<i64> at_once;
+  // Waits stand where the steps are. Starts stand in the same order, each as early as its operand is made, the start
+  // before it stands, and no more than kInFlight operations are under way.
+  constexpr i64 kInFlight = 3;
+  std::map<ValueId, i64> made_at;  // step
+  std::vector<i64> reshards;
   for (size_t i = 0; i < s.steps.size(); i++) {
-    const Step& st = s.steps[i];
-    if (st.node >= 0 || !runs(s, st, at)) continue;
-    (made.count(st.source) > 0 ? starts_after[st.source] : at_once).push_back(static_cast<i64>(i));
+    for (ValueId v : writes(s, s.steps[i])) made_at[v] = static_cast<i64>(i);
+    if (s.steps[i].node < 0 && runs(s, s.steps[i], at)) reshards.push_back(static_cast<i64>(i));
   }
-  auto start = [&](std::vector<i64>& list) {
-    for (i64 i : list) p.calls.push_back({Call::Kind::start, i});
-    list.clear();
+  std::map<i64, std::vector<i64>> starts_after;  // step (-1: at once) -> reshards
+  i64 earliest = -1;
+  for (size_t k = 0; k < reshards.size(); k++) {
+    auto made = made_at.find(s.steps[static_cast<size_t>(reshards[k])].source);
+    if (made != made_at.end()) earliest = std::max(earliest, made->second);
+    if (k >= kInFlight) earliest = std::max(earliest, reshards[k - kInFlight]);
+    starts_after[earliest].push_back(reshards[k]);
+  }
+  auto start = [&](i64 after) {
+    for (i64 i : starts_after[after]) p.calls.push_back({Call::Kind::start, i});
   };
-  start(at_once);
+  start(-1);
   for (size_t i = 0; i < s.steps.size(); i++) {
     const Step& st = s.steps[i];
     if (runs(s, st, at)) p.calls.push_back({st.node < 0 ? Call::Kind::wait : Call::Kind::kernel, static_cast<i64>(i)});
-    for (ValueId v : writes(s, st)) start(starts_after[v]);
+    start(static_cast<i64>(i));
   }
   p.verify();
   return p;

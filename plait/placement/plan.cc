@@ -71,6 +71,7 @@ void Plan::verify() const {
   std::set<std::string> names;
   i64 ranks = 1;
   bool heads = false, groups = false;
+  std::string inside;  // an axis that cuts T inside sequences
   for (auto& a : axes) {
     if (a.name.empty() || !names.insert(a.name).second)
       fail(Code::usage, "plan: axis name '{}' is empty or there twice", a.name);
@@ -84,6 +85,8 @@ void Plan::verify() const {
     }
     if (a.dims.find('L') != std::string::npos && a.dims != "L")
       fail(Code::usage, "plan: axis {} cuts layers and other dims", a.name);
+    if (a.size > 1 && a.data && a.dims.find('T') != std::string::npos && !inside.empty()) fail(Code::usage, "plan: axis {} cuts T between sequences inside of axis {}, which cuts it inside them; want data axes first", a.name, inside);
+    if (a.size > 1 && !a.data && a.dims.find('T') != std::string::npos) inside = a.name;
     if (a.size > 1 && a.dims.find_first_of("NK") != std::string::npos)
       (a.dims.find('N') < a.dims.find('K') ? heads : groups) = true;
   }
