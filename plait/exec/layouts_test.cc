@@ -89,7 +89,8 @@ struct Case {
     s->verify();
     ShardedRun r = run_sharded(s, named, symbols);
     std::string d = first_difference(*s, r, [&](ValueId v) -> const View* {
-      return v < static_cast<ValueId>(oracle.values.size()) ? &oracle.values[static_cast<size_t>(v)] : nullptr;
+      const Value& x = graph.at(v);
+      return x.kind == Kind::temp ? &oracle.values[static_cast<size_t>(v)] : &named.at(x.name);
     });
     if (!d.empty()) return d;
     for (auto& [name, v] : grads) {  // sums that no rank reads whole
