@@ -248,7 +248,9 @@ Placement simplified(Placement p, const std::string& dims, const Binding& b) {
     if (!bound(dim, cuts, b.sizes())) continue;
     // Apart along this axis, wherever the other axes on the dim stand: else a part on the diagonal would be lost.
     bool disjoint = for_all_coords(b.plan(), cuts, {}, [&](const Coords& c) {
-      return for_all_coords(b.plan(), cuts, {}, [&](const Coords& o) { return o[a] == c[a] || (b.range(dim, cuts, c) & b.range(dim, cuts, o)).empty(); });
+      return for_all_coords(b.plan(), cuts, {}, [&](const Coords& o) {
+        return o[a] == c[a] || (b.range(dim, cuts, c) & b.range(dim, cuts, o)).empty();
+      });
     });
     if (disjoint) p[a].join = Joined::copy;
   }

@@ -85,7 +85,10 @@ void Plan::verify() const {
     }
     if (a.dims.find('L') != std::string::npos && a.dims != "L")
       fail(Code::usage, "plan: axis {} cuts layers and other dims", a.name);
-    if (a.size > 1 && a.data && a.dims.find('T') != std::string::npos && !inside.empty()) fail(Code::usage, "plan: axis {} cuts T between sequences inside of axis {}, which cuts it inside them; want data axes first", a.name, inside);
+    if (a.size > 1 && a.data && a.dims.find('T') != std::string::npos && !inside.empty())
+      fail(Code::usage,
+           "plan: axis {} cuts T between sequences inside of axis {}, which cuts it inside them; want data axes first",
+           a.name, inside);
     if (a.size > 1 && !a.data && a.dims.find('T') != std::string::npos) inside = a.name;
     if (a.size > 1 && a.dims.find_first_of("NK") != std::string::npos)
       (a.dims.find('N') < a.dims.find('K') ? heads : groups) = true;
