@@ -51,7 +51,9 @@ TEST(Team, ThrowsWhatAThreadThrew) {
   }),
                Error);
   int calls = 0;
-  team.run([&](i64 t, i64) { calls += t == 0; });
+  team.run([&](i64 t, i64) {
+    if (t == 0) calls++;
+  });
   EXPECT_EQ(calls, 1);
 }
 
