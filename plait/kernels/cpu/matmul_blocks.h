@@ -59,7 +59,8 @@ struct BlocksOf {
           for (int j = 0; j < kV; j++) sum[m][j] = V::splat(start);
         }
         constexpr int kLines = kType == MatmulJob::kQ8_0 ? 9 : 5;  // whose bytes belong to a block, or a little more
-        const unsigned char* ahead = fetch_from(t, kType == MatmulJob::kQ4_1 ? at.scales : at.quants - 64);
+        const Size from = kType == MatmulJob::kQ4_1 ? at.scales : at.quants < 64 ? 0 : at.quants - 64;
+        const unsigned char* ahead = fetch_from(t, from);
         for (int j = 0; j < t.fetch_panels; j++)
 #pragma GCC unroll 9
           for (int v = 0; v < kLines; v++) _mm_prefetch(ahead + j * t.w_stride + v * 64, _MM_HINT_T0);

@@ -130,7 +130,7 @@ struct Loops {
       return;
     }
     const Size begin = panels * i / count, end = panels * (i + 1) / count;
-    t.fetch = next + begin * job.panel_bytes;
+    t.fetch = next != nullptr ? next + begin * job.panel_bytes : t.w;
     t.fetch_end = job.panel_bytes;
     t.fetch_jump = 0;
     t.fetch_panels = next != nullptr ? static_cast<int>(end - begin) : 0;
