@@ -174,7 +174,10 @@ Reshard::Reshard(const Binding& b, const Placement& have, const Placement& want,
       send(me, has[me]);
       for (size_t r = 0; r < n; r++) receive(r, has[r], true);
       break;
-    case Method::exchange:
+    case Method::exchange: {
+      i64 covered = 0;  // what nobody gives me of a sum is zero
+      for (auto& m : moves[me]) covered += volume(m.into);
+      clear_ = joins_ || covered < volume(wants[me]);
       for (size_t to = 0; to < n; to++)
         for (auto& m : moves[to])
           for (i64 f : m.from) {
@@ -184,6 +187,7 @@ Reshard::Reshard(const Binding& b, const Placement& have, const Placement& want,
           }
       // Packed by rank: sends are already in order of `to`; receives come in order of moves, joined in that order.
       break;
+    }
   }
   for (auto& p : sends_) payload_ += volume(p.box);
   i64 received = 0;
@@ -257,8 +261,7 @@ void Reshard::wait() {
 }
 
 void Reshard::unpack(const View& out) {
-  if (method_ == Method::exchange && joins_)
-    std::memset(out.data, 0, static_cast<size_t>(out.elements() * width(out.dtype)));
+  if (clear_) std::memset(out.data, 0, static_cast<size_t>(out.elements() * width(out.dtype)));
   std::vector<const std::byte*> next(receive_counts_.size());
   const std::byte* at = receive_.data();
   for (size_t r = 0; r < next.size(); r++) {

@@ -50,6 +50,7 @@ class Reshard {
   Method method_ = Method::local;
   comm::Join join_ = comm::Join::sum;
   bool joins_ = false;
+  bool clear_ = false;  // not every element of the result comes from somebody
   i64 payload_ = 0;
   i64 me_ = 0;                           // in the group
   std::vector<Piece> sends_, receives_;  // in rank order
