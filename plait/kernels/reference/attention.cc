@@ -43,15 +43,15 @@ struct Softmax {
   std::vector<R> block_m, block_l;
   std::vector<R> block_o;
   std::vector<Fixed> total;
-  Softmax(i64 width_, R scale_, i64 most_keys) : width(width_), scale(scale_), total(static_cast<size_t>(width_)) {
-    reserve(most_keys);
-  }
-  void reserve(i64 keys) {
-    auto blocks = static_cast<size_t>(ceil_div(keys, kBlock) + 1);
-    block_m.resize(blocks);
-    block_l.resize(blocks);
-    block_o.resize(blocks * static_cast<size_t>(width));
-  }
+  i64 leaves;  // for the overflow test: at least so many
+  Softmax(i64 width_, R scale_, i64 most_keys, i64 leaves_)
+      : width(width_),
+        scale(scale_),
+        block_m(static_cast<size_t>(ceil_div(most_keys, kBlock) + 1)),
+        block_l(block_m.size()),
+        block_o(block_m.size() * static_cast<size_t>(width_)),
+        total(static_cast<size_t>(width_)),
+        leaves(leaves_) {}
 
   /// first: position of key 0; out(h, value). Returns lse.
   template <class Place, class Out>
@@ -79,7 +79,7 @@ struct Softmax {
       blocks++;
       s += count;
     }
-    const Sums<R> sums(true, kExponent, static_cast<i64>(blocks));
+    const Sums<R> sums(true, kExponent, std::max(leaves, static_cast<i64>(blocks)));
     Fixed l = 0;
     std::fill(total.begin(), total.end(), Fixed(0));
     for (size_t b = 0; b < blocks; b++) {
@@ -104,7 +104,8 @@ Run attention(const Args& a) {
   return [q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
           sequence = Indices(a.in[4]), out = Heads<R>(a.out[0]), lse = Rows<R>(a.out[1]), tokens = a.range("t"),
           heads = a.range("kg"), group = a.group,
-          softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), a.in[1].size(0))](Context& c) mutable {
+          softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), a.in[1].size(0), a.model_leaves)](
+             Context& c) mutable {
     for (i64 t = tokens.begin; t < tokens.end; t++) {
       const i64 s0 = first_of(sequence, t);
       for (i64 n = heads.begin; n < heads.end; n++)
@@ -123,7 +124,8 @@ Run attention_paged(const Args& a) {
           sequence = Indices(a.in[4]), table = Indices(a.in[5]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
           heads = a.range("kg"), group = a.group, page, pages, width = a.in[0].size(2),
           window = static_cast<i64>(a.attr("window", 0)), slots = a.in[1].box[0],
-          softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), pages * page)](Context& c) mutable {
+          softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), pages * page,
+                               std::max(a.model_leaves, ceil_div(pages * page, kBlock)))](Context& c) mutable {
     for (i64 t = tokens.begin; t < tokens.end; t++) {
       const i64 b = sequence(t), first = window > 0 ? std::max<i64>(0, position(t) - window + 1) : 0;
       const i64 keys = position(t) + 1 - first;
