@@ -21,6 +21,8 @@ step "Lint"
 scripts/lint.sh
 
 step "Build"
+# The same objects for a checkout in any folder.
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(pwd)}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 options=(-DPLAIT_TESTS=ON -DPLAIT_BENCH=ON -DPLAIT_WERROR=ON)
 # In a new folder only: another launcher would build every object again.
 if [ ! -f build/CMakeCache.txt ] && command -v ccache > /dev/null; then
