@@ -1,4 +1,5 @@
-// Chat templates against jinja2 (scripts/oracles/text_templates.py wrote templates_expected.json), and the limits.
+// Chat templates against jinja2 (scripts/oracles/text_templates.py wrote testdata/templates_expected.json), and the
+// limits.
 #include "plait/text/chat_template.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +16,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 const json& expected() {
-  static const json j = json::parse(read_text("plait/text/templates_expected.json"));
+  static const json j = json::parse(read_text("plait/text/testdata/templates_expected.json"));
   return j;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes plait/text/random_expected.txt: hashes of what Hugging Face's `tokenizers` makes of random strings.
+"""Writes plait/text/testdata/random_expected.txt: hashes of what Hugging Face's `tokenizers` makes of random strings.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install tokenizers==0.23.3 gguf
     /tmp/venv/bin/python scripts/oracles/text_random.py SHARED_DATA SMOLLM2_GGUF
@@ -153,7 +153,7 @@ def main():
         text = random_string(int(sys.argv[5]))
         print(repr(text), [hex(ord(c)) for c in text], *both(tokenizers[sys.argv[4]], text), sep="\n")
         return
-    out = Path(__file__).parents[2] / "plait/text/random_expected.txt"
+    out = Path(__file__).parents[2] / "plait/text/testdata/random_expected.txt"
     with out.open("w") as f:
         for name, t in tokenizers.items():
             f.write(f"{name} {NUM_STRINGS}\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes plait/text/templates_expected.json: what jinja2 makes of templates, set up as transformers sets it up.
+"""Writes plait/text/testdata/templates_expected.json: what jinja2 makes of templates, set up as transformers sets it up.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install jinja2==3.1.6 gguf
     /tmp/venv/bin/python scripts/oracles/text_templates.py SHARED_DATA SMOLLM2_GGUF
@@ -149,7 +149,7 @@ def main():
                          "eos_token": "</s>", **conversation}
             rendered = case(template, variables)
             cases["files"].append({"file": name, "variables": variables, "output": rendered["output"]})
-    out = Path(__file__).parents[2] / "plait/text/templates_expected.json"
+    out = Path(__file__).parents[2] / "plait/text/testdata/templates_expected.json"
     out.write_text(json.dumps(cases, indent=1, ensure_ascii=True) + "\n")
     print(out, out.stat().st_size)
 
