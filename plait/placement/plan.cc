@@ -109,6 +109,8 @@ std::string Plan::text() const {
     if (a.data) s += "unit = \"sequence\"\n";
     if (!a.weights.empty()) s += fmt::format("weights = [{}]\n", fmt::join(a.weights, ", "));
   }
+  if (!leaves.empty()) s += "\n[leaves]\n";
+  for (auto& [dim, leaf] : leaves) s += fmt::format("{} = {}\n", dim, leaf);
   return s;
 }
 
@@ -128,10 +130,17 @@ Plan Plan::parse(std::string_view toml_text, std::string_view where) {
       if (!v)
         fail(Code::bad_file, "[{}] line {}: store_sums is neither true nor false", where, node.source().begin.line);
       p.store_sums = *v;
+    } else if (key == "leaves" && node.is_table()) {
+      for (auto&& [dim, leaf] : *node.as_table()) {
+        if (dim.str().size() != 1 || kDims.find(dim.str()[0]) == std::string_view::npos)
+          fail(Code::bad_file, "[{}] line {}: leaves has '{}', want a dim of {}", where, leaf.source().begin.line,
+               dim.str(), kDims);
+        p.leaves[dim.str()[0]] = integer(leaf, where, "leaves", 1, i64{1} << 32);
+      }
     } else if (key == "axis" && node.is_array_of_tables()) {
       for (auto& a : *node.as_array()) p.axes.push_back(parse_axis(*a.as_table(), where));
     } else {
-      fail(Code::bad_file, "[{}] line {}: unknown key '{}'; known: plan store_sums [[axis]]", where,
+      fail(Code::bad_file, "[{}] line {}: unknown key '{}'; known: plan store_sums leaves [[axis]]", where,
            node.source().begin.line, key.str());
     }
   }

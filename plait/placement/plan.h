@@ -7,9 +7,12 @@
 //   dims = "N K F V"       # the first of these that an op has is cut along this axis
 //   weights = [3, 1, 1, 1] # unequal ranks; left out: even
 //   unit = "leaf"          # of a cut of T: leaf | sequence (data axes, whose inputs are fed cut)
+//   [leaves]               # of the model that the plan was made for; another model's are an error
+//   F = 96
 //
 // Order of axes is order of nesting where two cut one dim.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 

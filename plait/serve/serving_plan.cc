@@ -105,6 +105,12 @@ void lay(ServingPlan& p, const BuildOptions& base, i64 context) {
   build.pages = p.context / build.page;
   Graph g = build_serving(p.config, build);
   check_degree(g, p.options.plan);
+  for (auto& [dim, leaf] : p.options.plan.leaves)
+    if (g.dims.count(dim) == 0 || g.dims.at(dim).leaf != leaf)
+      fail(Code::usage,
+           "the plan was made for leaves of {} in dim {}, this model has {}: sums would not have the same bits", leaf,
+           dim, g.dims.count(dim) == 0 ? 0 : g.dims.at(dim).leaf);
+  for (char dim : std::string("NKFV")) p.options.plan.leaves[dim] = g.dims.at(dim).leaf;
   PropagateOptions how;
   how.strict = p.options.strict;
   p.sharded = std::make_shared<ShardedGraph>(propagate(std::move(g), p.options.plan, how));

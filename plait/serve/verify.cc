@@ -217,7 +217,10 @@ VerifyResult verify(const io::ModelFiles& files, const ServingOptions& options, 
   Verifier v;
   v.page = plan.page;
   v.executor = plan.executor;
-  if (options.reduce != "exact") v.result.tolerance = plan.dtype == "f32" ? 1e-4 : 2e-2;
+  if (options.reduce != "exact") {  // docs/numerics.md: what the trade may cost at the logits
+    const bool narrow = plan.dtype != "f32" || options.reduce == "bf16";
+    v.result.tolerance = plan.dtype != "f32" && plan.dtype != "bf16" ? 1e-1 : narrow ? 2e-2 : 1e-4;
+  }
 
   Engine oracle(files, std::move(oracle_plan), engine);
   oracle.run([&](Session& s) {
@@ -249,7 +252,7 @@ VerifyResult verify(const io::ModelFiles& files, const ServingOptions& options, 
     }
   bool within = true;
   for (auto& row : r.rows)
-    within &= r.tolerance == 0 ? row.different == 0 : row.op == "matmul" || row.relative() <= r.tolerance;
+    within &= r.tolerance == 0 ? row.different == 0 : row.op != "read" || row.relative() <= r.tolerance;
   r.same =
       within && r.weights_different == 0 &&
       (r.tolerance > 0 || (r.cache_different == 0 && !r.first_token_apart && r.logits_hash == r.oracle_logits_hash));
