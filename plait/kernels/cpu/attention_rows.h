@@ -176,9 +176,9 @@ struct AttentionRows {
         }
       }
     }
-    i64 total = 0;
-    for (i64 x : l) total += x;
-    F back = V::set(0x1p-40f), sum = V::set(static_cast<float>(total) * 0x1p-40f);
+    u64 total = 0;
+    for (i64 x : l) total += static_cast<u64>(x);
+    F back = V::set(0x1p-40f), sum = V::set(static_cast<float>(static_cast<i64>(total)) * 0x1p-40f);
     sixteens(h, [&](i64 i, auto whole, i64 k) {
       F y = V::div(V::mul(V::load(o + i), back), sum);
       ElementwiseRows<V>::store(static_cast<T*>(out), i, y, whole, k);

@@ -118,7 +118,8 @@ struct Avx2 {
   static void add_fixed(i64* sum, F x) {
     alignas(32) float y[16];
     store(y, x);
-    for (int i = 0; i < 16; i++) sum[i] += _mm_cvtss_si64(_mm_load_ss(y + i));
+    for (int i = 0; i < 16; i++)
+      sum[i] = static_cast<i64>(static_cast<u64>(sum[i]) + static_cast<u64>(_mm_cvtss_si64(_mm_load_ss(y + i))));
   }
 
   static __m256 even(__m256i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }

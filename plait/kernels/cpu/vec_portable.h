@@ -126,9 +126,10 @@ struct Portable {
       for (int i = 0; i < step; i++) a.v[i] = a.v[i] > a.v[i + step] ? a.v[i] : a.v[i + step];
     return a.v[0];
   }
-  /// sum[i] += nearest integer (even on ties) of a[i], |a| < 2^63.
+  /// sum[i] += nearest integer (even on ties) of a[i], modulo 2^64; any integer where a[i] is not within 2^63.
   static void add_fixed(i64* sum, F a) {
-    for (int i = 0; i < 16; i++) sum[i] += std::llrint(a.v[i]);
+    for (int i = 0; i < 16; i++)
+      sum[i] = static_cast<i64>(static_cast<u64>(sum[i]) + static_cast<u64>(std::llrint(a.v[i])));
   }
 
   static Pairs load_pairs(const bf16* p) {
