@@ -205,8 +205,13 @@ struct Executor::Bound {
   std::vector<View> views;                           // by value
 };
 
-Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find)
-    : program_(std::move(program)), bounds_(std::move(bounds)), options_(options), find_(std::move(find)) {
+Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find,
+                   std::shared_ptr<States> states)
+    : program_(std::move(program)),
+      bounds_(std::move(bounds)),
+      options_(options),
+      find_(std::move(find)),
+      states_(states ? std::move(states) : std::make_shared<States>()) {
   const ShardedGraph& s = *program_.sharded;
   arena_ = plan_arena(program_, bounds_);
   memory_ = Buffer(arena_.bytes);
@@ -216,10 +221,7 @@ Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, Fin
   for (auto& [name, v] : s.graph.named) {
     const Value& x = s.graph.at(v);
     if (x.kind == Kind::state) {
-      StateShape shape = shapes.of(name, program_.rank);
-      Buffer memory(shape.bytes);
-      View view{memory.data(), shape.dtype, shape.layout, shape.box};
-      states_.emplace(name, std::pair{std::move(view), std::move(memory)});
+      states_->at(name, shapes.of(name, program_.rank));
     } else {
       Box box = b.box(s.of(v), x.dims, program_.rank);
       Buffer memory(element_bytes(box, x.dtype));
@@ -232,10 +234,32 @@ Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, Fin
 
 Executor::~Executor() = default;
 
-const View& Executor::state(const std::string& name) const {
+const View& Executor::state(const std::string& name) const { return states_->at(name); }
+
+const View& States::at(const std::string& name, const StateShape& shape) {
+  auto it = states_.find(name);
+  if (it == states_.end()) {
+    Buffer memory(shape.bytes);
+    View view{memory.data(), shape.dtype, shape.layout, shape.box};
+    it = states_.emplace(name, std::pair{std::move(view), std::move(memory)}).first;
+  }
+  const View& v = it->second.first;
+  PLAIT_CHECK(v.dtype == shape.dtype && v.layout == shape.layout && v.box == shape.box,
+              "state {}: two programs want it in other shapes, {} and {}", name, to_string(v.box),
+              to_string(shape.box));
+  return v;
+}
+
+const View& States::at(const std::string& name) const {
   auto it = states_.find(name);
   PLAIT_CHECK(it != states_.end(), "no state {}", name);
   return it->second.first;
+}
+
+i64 States::bytes() const {
+  i64 n = 0;
+  for (auto& [name, s] : states_) n += s.second.bytes();
+  return n;
 }
 
 void* Executor::input_data(const std::string& name) const {
@@ -244,16 +268,10 @@ void* Executor::input_data(const std::string& name) const {
   return it->second.first.data;
 }
 
-i64 Executor::state_bytes() const {
-  i64 n = 0;
-  for (auto& [name, s] : states_) n += s.second.bytes();
-  return n;
-}
-
 View Executor::view(ValueId v, const Binding& b) const {
   const ShardedGraph& s = *program_.sharded;
   const Value& x = s.logical(v);
-  if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::state) return states_.at(x.name).first;
+  if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::state) return states_->at(x.name);
   View out{nullptr, x.dtype, Layout::rows, b.box(s.of(v), x.dims, program_.rank)};
   if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::input)
     out.data = inputs_.at(x.name).second.data();

@@ -69,6 +69,18 @@ struct Arena {
 };
 Arena plan_arena(const Program& p, const Symbols& bounds);
 
+/// A rank's states, which programs that work on the same ones share (micro and update).
+class States {
+ public:
+  /// The state of that name, made with this shape if it is new; one of another shape is our bug.
+  const View& at(const std::string& name, const StateShape& shape);
+  const View& at(const std::string& name) const;
+  i64 bytes() const;
+
+ private:
+  std::map<std::string, std::pair<View, Buffer>> states_;
+};
+
 struct Profile {
   double kernel_s = 0, comm_s = 0;  // comm: everything from start to wait, waiting included
   std::vector<double> call_s;       // by call of the program
@@ -77,7 +89,9 @@ struct Profile {
 
 class Executor {
  public:
-  Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find);
+  /// states: shared with other executors of this rank; null: of its own
+  Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find,
+           std::shared_ptr<States> states = nullptr);
   ~Executor();
   const Program& program() const { return program_; }
 
@@ -100,7 +114,7 @@ class Executor {
   void watch(Watch w) { watch_ = std::move(w); }
 
   i64 arena_bytes() const { return arena_.bytes; }
-  i64 state_bytes() const;
+  i64 state_bytes() const { return states_->bytes(); }
   const Profile& profile() const { return profile_; }
   void reset_profile();
   /// Which kernel each call took, for `explain` and errors.
@@ -118,7 +132,7 @@ class Executor {
   FindCommunicator find_;
   Arena arena_;
   Buffer memory_;
-  std::map<std::string, std::pair<View, Buffer>> states_;
+  std::shared_ptr<States> states_;
   std::map<std::string, std::pair<View, Buffer>> inputs_;
   std::map<Symbols, std::unique_ptr<Bound>> bound_;
   Bound* now_ = nullptr;
