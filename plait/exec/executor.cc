@@ -412,6 +412,11 @@ void Executor::bind(const Symbols& s) {
   now_ = it->second.get();
 }
 
+const View& Executor::input_part(const std::string& name) const {
+  PLAIT_CHECK(now_ != nullptr, "an input's part before bind");
+  return now_->views[static_cast<size_t>(program_.sharded->graph.named.at(name))];
+}
+
 void Executor::run(kernels::Context& context) {
   PLAIT_CHECK(now_ != nullptr, "run before bind");
   u64 before = __rdtsc();

@@ -104,6 +104,8 @@ class Executor {
 
   /// Selects the calls for these symbols, preparing them when they are new. Error(does_not_fit) beyond the bounds.
   void bind(const Symbols& s);
+  /// An input as the symbols that are bound now have it: this rank's part.
+  const View& input_part(const std::string& name) const;
   void run(kernels::Context& context);
 
   /// A value of the last run, by its label; valid until the next run. Only what the host reads is sure to be there.

@@ -27,15 +27,11 @@ ShardedRun run_sharded(std::shared_ptr<const ShardedGraph> s, const std::map<std
       auto it = comms.find(along);
       return it == comms.end() ? nullptr : it->second.get();
     });
+    e.bind(symbols);
     for (auto& [name, v] : s->graph.named) {
       const View& whole = named.at(name);
       const bool state = s->graph.at(v).kind == Kind::state;
-      View part = state ? e.state(name) : View{e.input<std::byte>(name), whole.dtype, Layout::rows, {}};
-      if (!state) {
-        Sizes sizes = bound_sizes(s->graph, symbols);
-        Binding b(s->plan, sizes);
-        part.box = b.box(s->of(v), s->graph.at(v).dims, rank);
-      }
+      View part = state ? e.state(name) : e.input_part(name);
       PLAIT_CHECK(whole.dtype == part.dtype && part.layout == Layout::rows, "{}: fed {}, want {} in rows", name,
                   name_of(whole.dtype), name_of(part.dtype));
       copy_box(whole, part, part.box);
@@ -47,57 +43,66 @@ ShardedRun run_sharded(std::shared_ptr<const ShardedGraph> s, const std::map<std
     });
     kernels::Team team(1);
     kernels::Context context{team};
-    e.bind(symbols);
     e.run(context);
   });
   return run;
 }
 
-Tensor ShardedRun::whole(const ShardedGraph& s, ValueId v, const Symbols& symbols) const {
+namespace {
+
+template <class T>
+void join_element(Type type, T* to, T x, bool first) {
+  *to = first ? x : type == Type::max ? std::max(*to, x) : static_cast<T>(*to + x);
+}
+
+}  // namespace
+
+Tensor join_parts(const ShardedGraph& s, ValueId v, const Symbols& symbols,
+                  const std::function<const View*(i64 rank)>& part_of) {
   Sizes sizes = bound_sizes(s.graph, symbols);
   Binding b(s.plan, sizes);
   const Value& x = s.logical(v);
-  const Placement want(s.plan.axes.size());
   Box box;
   for (char d : x.dims) box.push_back({0, sizes.size(d)});
   Tensor out(x.dtype, box);
-  for (auto& m : reshard(b, s.of(v), want, x.dims, 0))
+  for (auto& m : reshard(b, s.of(v), Placement(s.plan.axes.size()), x.dims, 0)) {
+    std::vector<bool> written(static_cast<size_t>(out.elements()), false);
     for (i64 from : m.from) {
-      const auto it = made[static_cast<size_t>(from)].find(v);
-      if (it == made[static_cast<size_t>(from)].end()) continue;
-      const View& part = it->second;
-      for_each(m.into & part.box, [&](const std::vector<i64>& i) {
-        const i64 a = part.at(i), o = out.at(i);
-        const bool first = from == m.from[0];
+      const View* part = part_of(from);
+      if (part == nullptr) continue;
+      for_each(m.into & part->box, [&](const std::vector<i64>& i) {
+        const i64 a = part->at(i), o = out.at(i);
+        const bool first = !written[static_cast<size_t>(o)];
+        written[static_cast<size_t>(o)] = true;
         switch (x.dtype) {
-          case DType::i64:
-            out.as<i64>()[o] = (first ? 0 : out.as<i64>()[o]) + part.as<i64>()[a];
-            break;
-          case DType::i128:
-            out.as<i128>()[o] = (first ? 0 : out.as<i128>()[o]) + part.as<i128>()[a];
-            break;
           case DType::f32:
-            if (first || x.type == Type::num)
-              out.as<float>()[o] =
-                  m.from.size() == 1 || first ? part.as<float>()[a] : out.as<float>()[o] + part.as<float>()[a];
-            else
-              out.as<float>()[o] = x.type == Type::max ? std::max(out.as<float>()[o], part.as<float>()[a])
-                                                       : out.as<float>()[o] + part.as<float>()[a];
-            break;
+            return join_element(x.type, out.as<float>() + o, part->as<float>()[a], first);
           case DType::f64:
-            if (first)
-              out.as<double>()[o] = part.as<double>()[a];
-            else
-              out.as<double>()[o] = x.type == Type::max ? std::max(out.as<double>()[o], part.as<double>()[a])
-                                                        : out.as<double>()[o] + part.as<double>()[a];
-            break;
+            return join_element(x.type, out.as<double>() + o, part->as<double>()[a], first);
+          case DType::i64:
+            return join_element(x.type, out.as<i64>() + o, part->as<i64>()[a], first);
+          case DType::i128:
+            return join_element(x.type, out.as<i128>() + o, part->as<i128>()[a], first);
+          case DType::i32:
+            return join_element(x.type, out.as<std::int32_t>() + o, part->as<std::int32_t>()[a], first);
+          case DType::bf16:
+            PLAIT_CHECK(first, "a sum of bf16 parts");
+            out.as<bf16>()[o] = part->as<bf16>()[a];
+            return;
           default:
-            std::memcpy(out.as<std::byte>() + o * bytes_of(x.dtype, 1), part.as<std::byte>() + a * bytes_of(x.dtype, 1),
-                        static_cast<size_t>(bytes_of(x.dtype, 1)));
+            PLAIT_CHECK(false, "parts of {}", name_of(x.dtype));
         }
       });
     }
+  }
   return out;
+}
+
+Tensor ShardedRun::whole(const ShardedGraph& s, ValueId v, const Symbols& symbols) const {
+  return join_parts(s, v, symbols, [&](i64 rank) -> const View* {
+    auto it = made[static_cast<size_t>(rank)].find(v);
+    return it == made[static_cast<size_t>(rank)].end() ? nullptr : &it->second;
+  });
 }
 
 std::string first_difference(const ShardedGraph& s, const ShardedRun& run,

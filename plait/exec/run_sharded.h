@@ -10,9 +10,12 @@ struct ShardedRun {
   std::vector<std::map<ValueId, Tensor>> made;  // by rank
   std::vector<Program> programs;
 
-  /// The whole value, joined from the ranks' parts as a reshard to "whole" would.
   Tensor whole(const ShardedGraph& s, ValueId v, const Symbols& symbols) const;
 };
+
+/// A whole value from the parts of the ranks (null: a rank without one), joined as a reshard to "whole" would.
+Tensor join_parts(const ShardedGraph& s, ValueId v, const Symbols& symbols,
+                  const std::function<const View*(i64 rank)>& part);
 
 /// named: whole tensors of the inputs and states, in rows; each rank copies its part.
 ShardedRun run_sharded(std::shared_ptr<const ShardedGraph> s, const std::map<std::string, View>& named,

@@ -1,0 +1,137 @@
+#include "plait/train/trainer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plait/comm/local/run_ranks.h"
+
+namespace plait::train {
+
+i64 Batch::counted() const {
+  return std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t >= 0; });
+}
+
+void Batch::add_document(const std::vector<std::int32_t>& document_ids,
+                         const std::vector<std::int32_t>& document_targets) {
+  PLAIT_CHECK(document_ids.size() == document_targets.size() && !document_ids.empty(),
+              "a document of {} tokens and {} targets", document_ids.size(), document_targets.size());
+  const auto n = static_cast<std::int32_t>(sequence_edges.size()) - 1;
+  for (size_t i = 0; i < document_ids.size(); i++) {
+    ids.push_back(document_ids[i]);
+    targets.push_back(document_targets[i]);
+    position.push_back(static_cast<std::int32_t>(i));
+    sequence.push_back(n);
+  }
+  sequence_edges.push_back(tokens());
+}
+
+Symbols TrainingPlan::symbols(const Batch& b) const {
+  Symbols s;
+  s.size['T'] = b.tokens();
+  s.sequence_edges = b.sequence_edges;
+  s.token_edges = {0};
+  for (size_t i = 0; i + 1 < b.sequence_edges.size(); i++) {
+    for (i64 t = b.sequence_edges[i] + token_leaf; t < b.sequence_edges[i + 1]; t += token_leaf)
+      s.token_edges.push_back(t);
+    s.token_edges.push_back(b.sequence_edges[i + 1]);
+  }
+  return s;
+}
+
+TrainingPlan make_training_plan(const ModelConfig& config, const BuildOptions& build, const OptimizerSpec& spec,
+                                const Plan& plan) {
+  TrainingGraphs g = build_training_step(config, build, spec);
+  TrainingPlan p;
+  p.config = config;
+  p.weights = g.weights;
+  p.token_leaf = g.micro.dims.at('T').leaf;
+  std::map<std::string, Placement> states;
+  PropagateOptions how;
+  how.states = &states;
+  p.micro = std::make_shared<ShardedGraph>(propagate(std::move(g.micro), plan, how));
+  p.update = std::make_shared<ShardedGraph>(propagate(std::move(g.update), plan, how));
+  p.micro->verify();
+  p.update->verify();
+  return p;
+}
+
+RankTrainer::RankTrainer(const TrainingPlan& plan, i64 rank, const Symbols& bounds, const FindCommunicator& find)
+    : plan_(plan),
+      team_(1),
+      context_{team_},
+      states_(std::make_shared<States>()),
+      micro_(partition(plan.micro, rank), bounds, {.reference = true}, find, states_),
+      update_(partition(plan.update, rank), bounds, {.reference = true}, find, states_) {
+  kernels::flush_denormals();
+}
+
+void RankTrainer::micro(const Batch& batch) {
+  const Symbols s = plan_.symbols(batch);
+  micro_.bind(s);
+  auto feed = [&](const char* name, const std::vector<std::int32_t>& whole) {
+    const View& part = micro_.input_part(name);
+    std::memcpy(part.data, whole.data() + part.box[0].begin,
+                static_cast<size_t>(part.elements()) * sizeof(std::int32_t));
+  };
+  feed("ids", batch.ids);
+  feed("position", batch.position);
+  feed("sequence", batch.sequence);
+  feed("targets", batch.targets);
+  micro_.run(context_);
+}
+
+void RankTrainer::update(i64 count, double rate, i64 step) {
+  Symbols s;
+  s.size['T'] = 0;
+  update_.bind(s);
+  auto feed = [&](const char* name, double v) {
+    const View& part = update_.input_part(name);
+    part.dtype == DType::f64 ? void(*part.as<double>() = v) : void(*part.as<float>() = static_cast<float>(v));
+  };
+  feed("count", static_cast<double>(count));
+  feed("rate", rate);
+  feed("step", static_cast<double>(step));
+  update_.run(context_);
+}
+
+double RankTrainer::loss() const {
+  const View v = update_.output("loss");
+  return v.dtype == DType::f64 ? *v.as<double>() : *v.as<float>();
+}
+
+void train(const TrainingPlan& plan, const Run& run) {
+  const Mesh mesh = plan.micro->plan.mesh();
+  comm::LocalWorld world(mesh.world(), {.deadline_s = run.deadline_s, .slot_bytes = i64{64} << 10, .mail_bytes = 4096});
+  auto axes = communicating_axes(*plan.micro);
+  for (auto& along : communicating_axes(*plan.update))
+    if (std::find(axes.begin(), axes.end(), along) == axes.end()) axes.push_back(along);
+  std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(mesh.world()));
+  for (i64 r = 0; r < mesh.world(); r++)
+    for (auto& along : axes) groups[static_cast<size_t>(r)][along] = world.add_group(mesh.group(r, along));
+  Symbols bounds;  // of all steps: the arena is planned once
+  for (i64 step = 1; step <= run.steps; step++)
+    for (auto& b : run.batches(step))
+      if (b.tokens() > bounds.size['T']) bounds = plan.symbols(b);
+  comm::run_ranks(world, [&](i64 rank) {
+    std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> comms;
+    for (auto& [along, g] : groups[static_cast<size_t>(rank)]) comms.emplace(along, world.join(g, rank));
+    RankTrainer t(plan, rank, bounds, [&](const std::vector<bool>& along) {
+      auto it = comms.find(along);
+      return it == comms.end() ? nullptr : it->second.get();
+    });
+    for (auto& name : plan.weights) run.initial(name, t.state(name));
+    if (run.started) run.started(t);
+    for (i64 step = 1; step <= run.steps; step++) {
+      i64 count = 0;
+      for (auto& b : run.batches(step)) {
+        t.micro(b);
+        count += b.counted();
+      }
+      if (run.before_update) run.before_update(t, step);
+      t.update(count, run.rate(step), step);
+      if (run.after_update) run.after_update(t, step);
+    }
+  });
+}
+
+}  // namespace plait::train

@@ -1,0 +1,68 @@
+// Training steps on ranks as threads: micro-batches, then one update. A step is a function of the global batch alone,
+// so any plan, any number of micro-batches and any thread count give the same bits.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "plait/exec/run_sharded.h"
+#include "plait/models/training.h"
+
+namespace plait::train {
+
+/// Tokens of whole documents, one after the other. targets -1: not counted.
+struct Batch {
+  std::vector<std::int32_t> ids, position, sequence, targets;
+  std::vector<i64> sequence_edges{0};  // where documents begin, and the end
+  i64 tokens() const { return static_cast<i64>(ids.size()); }
+  i64 counted() const;
+  void add_document(const std::vector<std::int32_t>& document_ids, const std::vector<std::int32_t>& document_targets);
+};
+
+struct TrainingPlan {
+  ModelConfig config;
+  std::vector<std::string> weights;
+  std::shared_ptr<const ShardedGraph> micro, update;
+  i64 token_leaf = 256;
+
+  /// T and its edges for a batch.
+  Symbols symbols(const Batch& b) const;
+};
+
+/// One plan for both graphs, and one table of where states lie.
+///   errors  usage: what propagate refuses
+TrainingPlan make_training_plan(const ModelConfig& config, const BuildOptions& build, const OptimizerSpec& spec,
+                                const Plan& plan);
+
+/// One rank inside `train`.
+class RankTrainer {
+ public:
+  RankTrainer(const TrainingPlan& plan, i64 rank, const Symbols& bounds, const FindCommunicator& find);
+  i64 rank() const { return micro_.program().rank; }
+  const View& state(const std::string& name) const { return micro_.state(name); }
+  void micro(const Batch& batch);
+  /// count: tokens of the global batch that count; step from 1.
+  void update(i64 count, double rate, i64 step);
+  double loss() const;  // of the last update: the mean over counted tokens
+  Executor& micro_executor() { return micro_; }
+  Executor& update_executor() { return update_; }
+
+ private:
+  const TrainingPlan& plan_;
+  kernels::Team team_;
+  kernels::Context context_;
+  std::shared_ptr<States> states_;
+  Executor micro_, update_;
+};
+
+struct Run {
+  i64 steps = 1;
+  std::function<std::vector<Batch>(i64 step)> batches;  // the micro-batches of a step (from 1)
+  std::function<double(i64 step)> rate;
+  std::function<void(const std::string& weight, const View& part)> initial;  // fills a rank's part
+  std::function<void(RankTrainer&)> started;                                 // before the first step
+  std::function<void(RankTrainer&, i64 step)> before_update, after_update;   // on every rank
+  double deadline_s = 30;
+};
+void train(const TrainingPlan& plan, const Run& run);
+
+}  // namespace plait::train
