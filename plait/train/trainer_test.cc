@@ -29,15 +29,15 @@ ModelConfig small_gpt2() {
   return c;
 }
 
-struct Setup {
+struct Experiment {
   ModelConfig config;
   BuildOptions build;
   OptimizerSpec spec;
   i64 micros = 1;
 };
 
-Setup setup(const ModelConfig& config, DType real, DType compute, OptimizerSpec::Kind kind) {
-  Setup s;
+Experiment experiment(const ModelConfig& config, DType real, DType compute, OptimizerSpec::Kind kind) {
+  Experiment s;
   s.config = config;
   s.build.real = real;
   s.build.compute = compute;
@@ -68,9 +68,9 @@ std::vector<Batch> batches(const ModelConfig& c, i64 step, i64 micros) {
 /// Whole tensors by name: accumulators before each update, weights and moments after the last, the losses.
 using Result = std::map<std::string, Tensor>;
 
-Result run(const Setup& s, const Plan& plan, i64 steps) {
+Result run(const Experiment& s, const Plan& plan, i64 steps) {
   TrainingPlan p = make_training_plan(s.config, s.build, s.spec, plan);
-  Run r;
+  train::Run r;
   r.steps = steps;
   r.batches = [&](i64 step) { return batches(s.config, step, s.micros); };
   r.rate = [](i64 step) { return 1e-2 / static_cast<double>(step); };
@@ -159,7 +159,7 @@ std::vector<Plan> plans(i64 heads) {
   return all;
 }
 
-void sweep(Setup s, i64 steps) {
+void sweep(Experiment s, i64 steps) {
   const Result oracle = run(s, tensor_parallel(1), steps);
   for (i64 micros : {2, 3}) {
     s.micros = micros;
@@ -172,17 +172,17 @@ void sweep(Setup s, i64 steps) {
 }
 
 TEST(TrainingStep, LlamaAdamwF32) {
-  sweep(setup(small_llama(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2);
+  sweep(experiment(small_llama(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2);
 }
-TEST(TrainingStep, LlamaSgdF64) { sweep(setup(small_llama(), DType::f64, DType::f64, OptimizerSpec::Kind::sgd), 2); }
-TEST(TrainingStep, Gpt2AdamwF32) { sweep(setup(small_gpt2(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2); }
+TEST(TrainingStep, LlamaSgdF64) { sweep(experiment(small_llama(), DType::f64, DType::f64, OptimizerSpec::Kind::sgd), 2); }
+TEST(TrainingStep, Gpt2AdamwF32) { sweep(experiment(small_gpt2(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2); }
 
 TEST(TrainingStep, LossFalls) {
-  Setup s = setup(small_llama(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw);
+  Experiment s = experiment(small_llama(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw);
   TrainingPlan p =
       make_training_plan(s.config, s.build, s.spec, Plan{{axis("dp", 2, "T", true), axis("tp", 2, "NKFV")}});
   std::vector<double> losses;
-  Run r;
+  train::Run r;
   r.steps = 12;
   r.batches = [&](i64) { return batches(s.config, 1, 1); };
   r.rate = [](i64) { return 1e-2; };
