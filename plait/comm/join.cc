@@ -2,22 +2,26 @@
 
 namespace plait::comm {
 
-using JoinFunction = void(std::byte*, std::span<const std::byte* const>, i64, DType, Join);
+using CopyFunction = void(std::byte*, const std::byte*, i64);
 namespace join_base {
 JoinFunction join;
-}
+CopyFunction copy_streams;
+}  // namespace join_base
 namespace join_avx2 {
 JoinFunction join;
-}
+CopyFunction copy_streams;
+}  // namespace join_avx2
 namespace join_avx512 {
 JoinFunction join;
-}
+CopyFunction copy_streams;
+}  // namespace join_avx512
 
 namespace {
 
 struct Choice {
   const char* isa;
-  JoinFunction* function;
+  JoinFunction* join;
+  CopyFunction* copy_streams;
   bool available;
 };
 
@@ -29,15 +33,15 @@ bool has_avx512() {
 
 // In order of preference.
 const Choice kChoices[] = {
-    {"avx512", join_avx512::join, has_avx512()},
-    {"avx2", join_avx2::join, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-    {"base", join_base::join, true},
+    {"avx512", join_avx512::join, join_avx512::copy_streams, has_avx512()},
+    {"avx2", join_avx2::join, join_avx2::copy_streams, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+    {"base", join_base::join, join_base::copy_streams, true},
 };
 
-JoinFunction* best() {
+const Choice& best() {
   for (auto& c : kChoices)
-    if (c.available) return c.function;
-  return join_base::join;
+    if (c.available) return c;
+  return kChoices[std::size(kChoices) - 1];
 }
 
 void run(JoinFunction* f, void* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join) {
@@ -67,15 +71,24 @@ bool can_join(DType t, Join join) {
 }
 
 void join_parts(void* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join) {
-  static JoinFunction* const f = best();
-  run(f, out, parts, count, t, join);
+  run(join_function(), out, parts, count, t, join);
+}
+
+JoinFunction* join_function() {
+  static JoinFunction* const f = best().join;
+  return f;
+}
+
+void copy_streams(std::byte* to, const std::byte* from, i64 bytes) {
+  static CopyFunction* const f = best().copy_streams;
+  f(to, from, bytes);
 }
 
 bool join_parts_with(std::string_view isa, void* out, std::span<const std::byte* const> parts, i64 count, DType t,
                      Join join) {
   for (auto& c : kChoices)
     if (isa == c.isa && c.available) {
-      run(c.function, out, parts, count, t, join);
+      run(c.join, out, parts, count, t, join);
       return true;
     }
   return false;

@@ -18,9 +18,16 @@ bool can_join(DType t, Join join);
 ///   errors can_join(t, join) must hold
 void join_parts(void* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join);
 
+/// The loops behind join_parts for this processor, for who calls often: two parts or more, the join defined.
+using JoinFunction = void(std::byte* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join);
+JoinFunction* join_function();
+
 /// The same with a given instruction set, for tests: "avx512", "avx2", "base"; false when the processor lacks it.
 bool join_parts_with(std::string_view isa, void* out, std::span<const std::byte* const> parts, i64 count, DType t,
                      Join join);
+
+/// Copies with vector stores in several streams, fetching the lines to be written: for buffers another core has read.
+void copy_streams(std::byte* to, const std::byte* from, i64 bytes);
 
 inline const char* name_of(Join j) { return j == Join::sum ? "sum" : j == Join::max ? "max" : "one"; }
 

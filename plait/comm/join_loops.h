@@ -13,16 +13,15 @@
 namespace plait::comm::PLAIT_JOIN_NAME {
 namespace {
 
-constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 16384;
+constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 16384, kAhead = 256;
 
-template <class T>
+template <class T, int kBytes = 64>
 struct Vec {
-  typedef T type __attribute__((vector_size(64)));
-  static constexpr i64 lanes = 64 / static_cast<i64>(sizeof(T));
+  typedef T type __attribute__((vector_size(kBytes)));
 };
 using F32 = Vec<float>::type;
 using U32 = Vec<std::uint32_t>::type;
-typedef std::uint16_t U16 __attribute__((vector_size(32)));
+using U16 = Vec<std::uint16_t, 32>::type;
 
 template <class V>
 V load(const std::byte* p) {
@@ -35,12 +34,15 @@ void store(std::byte* p, V v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-// An element type and a join: kBytes at a time through `wide`, the rest through `one`.
+// An element type and a join: N bytes at a time through `wide`, the rest through `one`.
 template <class T>
 struct Add {
   static constexpr i64 kElement = sizeof(T);
-  using V = typename Vec<T>::type;
-  static void wide(std::byte* out, const std::byte* a, const std::byte* b) { store(out, load<V>(a) + load<V>(b)); }
+  template <int N>
+  static void wide(std::byte* out, const std::byte* a, const std::byte* b) {
+    using V = typename Vec<T, N>::type;
+    store(out, load<V>(a) + load<V>(b));
+  }
   static void one(std::byte* out, const std::byte* a, const std::byte* b) {
     T x, y;
     __builtin_memcpy(&x, a, sizeof x);
@@ -54,9 +56,10 @@ struct Add {
 template <class T, class Bits>
 struct Max {
   static constexpr i64 kElement = sizeof(T);
-  using V = typename Vec<T>::type;
-  using B = typename Vec<Bits>::type;
+  template <int N>
   static void wide(std::byte* out, const std::byte* a, const std::byte* b) {
+    using V = typename Vec<T, N>::type;
+    using B = typename Vec<Bits, N>::type;
     V m = load<V>(a), x = load<V>(b);
     B take = reinterpret_cast<B>(x > m) | reinterpret_cast<B>(x != x), same = reinterpret_cast<B>(x == m);
     B mb = reinterpret_cast<B>(m), xb = reinterpret_cast<B>(x);
@@ -76,8 +79,11 @@ struct Max {
 
 struct Or {
   static constexpr i64 kElement = 1;
-  using V = Vec<u64>::type;
-  static void wide(std::byte* out, const std::byte* a, const std::byte* b) { store(out, load<V>(a) | load<V>(b)); }
+  template <int N>
+  static void wide(std::byte* out, const std::byte* a, const std::byte* b) {
+    using V = typename Vec<u64, N>::type;
+    store(out, load<V>(a) | load<V>(b));
+  }
   static void one(std::byte* out, const std::byte* a, const std::byte* b) { *out = *a | *b; }
 };
 
@@ -90,8 +96,9 @@ struct Add128 {
     x += y;
     __builtin_memcpy(out, &x, 16);
   }
+  template <int N>
   static void wide(std::byte* out, const std::byte* a, const std::byte* b) {
-    for (i64 i = 0; i < 64; i += 16) one(out + i, a + i, b + i);
+    for (i64 i = 0; i < N; i += 16) one(out + i, a + i, b + i);
   }
 };
 
@@ -99,8 +106,10 @@ template <class O>
 void pair_run(std::byte* out, const std::byte* a, const std::byte* b, i64 bytes) {
   i64 i = 0;
   for (; i + 256 <= bytes; i += 256)
-    for (i64 j = i; j < i + 256; j += 64) O::wide(out + j, a + j, b + j);
-  for (; i + 64 <= bytes; i += 64) O::wide(out + i, a + i, b + i);
+    for (i64 j = i; j < i + 256; j += 64) O::template wide<64>(out + j, a + j, b + j);
+  for (; i + 64 <= bytes; i += 64) O::template wide<64>(out + i, a + i, b + i);
+  for (; i + 32 <= bytes; i += 32) O::template wide<32>(out + i, a + i, b + i);
+  for (; i + 16 <= bytes; i += 16) O::template wide<16>(out + i, a + i, b + i);
   for (; i < bytes; i += O::kElement) O::one(out + i, a + i, b + i);
 }
 
@@ -108,7 +117,7 @@ template <class O>
 void pair_streams(std::byte* out, const std::byte* a, const std::byte* b, i64 bytes) {
   i64 part = bytes / kStreams / 64 * 64;
   for (i64 i = 0; i < part; i += 64)
-    for (i64 k = 0; k < kStreams; k++) O::wide(out + k * part + i, a + k * part + i, b + k * part + i);
+    for (i64 k = 0; k < kStreams; k++) O::template wide<64>(out + k * part + i, a + k * part + i, b + k * part + i);
   i64 done = kStreams * part;
   pair_run<O>(out + done, a + done, b + done, bytes - done);
 }
@@ -150,8 +159,8 @@ void bf16_block(std::byte* out, std::span<const std::byte* const> parts, i64 at)
   for (size_t r = 1; r < parts.size(); r++) {
     F32 x = widen(parts[r] + at);
     if constexpr (kMax)
-      Max<float, std::uint32_t>::wide(reinterpret_cast<std::byte*>(&s), reinterpret_cast<const std::byte*>(&s),
-                                      reinterpret_cast<const std::byte*>(&x));
+      Max<float, std::uint32_t>::wide<64>(reinterpret_cast<std::byte*>(&s), reinterpret_cast<const std::byte*>(&s),
+                                          reinterpret_cast<const std::byte*>(&x));
     else
       s += x;
   }
@@ -173,7 +182,7 @@ void bf16_parts(std::byte* out, std::span<const std::byte* const> parts, i64 cou
     if (r == 0)
       store(sum, x);
     else if (kMax)
-      Max<float, std::uint32_t>::wide(sum, sum, reinterpret_cast<const std::byte*>(&x));
+      Max<float, std::uint32_t>::wide<64>(sum, sum, reinterpret_cast<const std::byte*>(&x));
     else
       store(sum, load<F32>(sum) + x);
   }
@@ -182,6 +191,21 @@ void bf16_parts(std::byte* out, std::span<const std::byte* const> parts, i64 cou
 }
 
 }  // namespace
+
+// kStreams streams of vector stores, asking for the lines to be written a little ahead.
+void copy_streams(std::byte* to, const std::byte* from, i64 bytes) {
+  using V = Vec<u64>::type;
+  i64 part = bytes / kStreams / 64 * 64;
+  for (i64 i = 0; i < part; i += 64)
+    for (i64 k = 0; k < kStreams; k++) {
+#if defined(__x86_64__)
+      asm volatile("prefetchw %0" : : "m"(to[k * part + i + kAhead]));  // the builtin asks for a shared line
+#endif
+      store(to + k * part + i, load<V>(from + k * part + i));
+    }
+  if (i64 done = kStreams * part; done < bytes)
+    __builtin_memcpy(to + done, from + done, static_cast<size_t>(bytes - done));
+}
 
 void join(std::byte* out, std::span<const std::byte* const> parts, i64 count, DType t, Join j) {
   const i64 bytes = bytes_of(t, count);

@@ -25,6 +25,9 @@ i64 sum_of(std::span<const i64> counts) {
   return s;
 }
 
+// Looks at a note before the clock is read.
+constexpr int kNoteSpins = 400, kNoteSpinsCrowded = 64;
+
 // Elements of a vector register's worth, so that slices begin at whole ones.
 i64 lanes(i64 unit) { return std::max<i64>(1, 64 / unit); }
 
@@ -39,6 +42,11 @@ TwoShotStep two_shot_step(i64 step, i64 chunks) {
   if (step % 2 == 1) return {false, (step + 1) / 2};
   return {true, step / 2 - 1};
 }
+void read_note(std::byte* to, const Note& note, i64 bytes) {
+  if (bytes > 0) std::memcpy(to, note.head, static_cast<size_t>(std::min(bytes, kNoteHead)));
+  if (bytes > kNoteHead) std::memcpy(to + kNoteHead, note.rest, static_cast<size_t>(bytes - kNoteHead));
+}
+
 i64 scatter_step(i64 chunk) { return chunk == 0 ? 0 : 2 * chunk - 1; }
 
 }  // namespace
@@ -60,11 +68,13 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<Region> region, i64 group, 
       state_(region_->rank(world_rank_)),
       line_(region_->line(group_, member)),
       mail_(*region_, group_, member),
+      join_(join_function()),
       ops_(static_cast<size_t>(kMaxStarted)),
       ticks_at_(ticks()),
       ns_at_(now_ns()) {
   for (i64 m = 0; m < n_; m++)
-    peers_.push_back({&region_->line(group_, m), region_->slots(group_, m), group_.ranks[size_(m)]});
+    peers_.push_back(
+        {&region_->line(group_, m), region_->notes(group_, m), region_->slots(group_, m), group_.ranks[size_(m)]});
   parts_.resize(size_(n_));
   // A second communicator of the same member goes on where the first one stopped.
   published_ = finished_ = finished_told_ = next_step_ = static_cast<i64>(line_.started.load());
@@ -101,7 +111,7 @@ LocalCommunicator::Op& LocalCommunicator::push(Kind kind, DType t, Join join, i6
   op.dtype = t;
   op.join = join;
   op.root = root;
-  op.two_shot = op.raw = false;
+  op.noted = op.two_shot = op.raw = false;
   op.settled = true;
   op.unit = info(t).block_bytes;
   op.count = op.chunk = 0;
@@ -138,32 +148,41 @@ void LocalCommunicator::sign(Op& op, std::span<const i64> counts) {
   op.signature = h;
 }
 
+// Tells everybody what this rank is in; after the publishing, in the shadow of the transfer. The text goes from memory
+// to memory in words of a register: bytes written and read again as words would wait for all stores before them.
 void LocalCommunicator::announce(Op& op, const char* what) {
   constexpr auto relaxed = std::memory_order_relaxed;
   u64 sequence = state_.operations.load(relaxed) + 1;
   auto& rec = region_->announce(world_rank_, sequence);
-  u64 text[kWhatBytes / 8] = {};
-  if (what != nullptr) std::memcpy(text, what, strnlen(what, kWhatBytes - 1));
   rec.sequence.store(0, relaxed);
   rec.kinds.store(static_cast<u64>(op.kind) | static_cast<u64>(op.dtype) << 8 | static_cast<u64>(op.join) << 16 |
-                      static_cast<u64>(OpRecord::started) << 24 | static_cast<u64>(group_id_) << 32,
+                      static_cast<u64>(group_id_) << 32,
                   relaxed);
+  rec.state.store(OpRecord::started, relaxed);
   rec.count.store(op.count * info(op.dtype).block, relaxed);
   rec.first_step.store(op.first, relaxed);
   rec.steps.store(op.steps, relaxed);
   rec.root.store(op.root, relaxed);
   rec.index.store(static_cast<i64>(op.sequence), relaxed);
-  for (size_t i = 0; i < std::size(text); i++) rec.what[i].store(text[i], relaxed);
+  size_t length = what == nullptr ? 0 : strnlen(what, kWhatBytes - 1);
+  for (size_t i = 0; i < std::size(rec.what); i++) {
+    u64 word = 0;
+    if (8 * i + 8 <= length)
+      std::memcpy(&word, what + 8 * i, 8);
+    else
+      for (size_t b = 8 * i; b < length; b++)
+        word |= static_cast<u64>(static_cast<unsigned char>(what[b])) << (b % 8 * 8);
+    rec.what[i].store(word, relaxed);
+    if (8 * i + 8 > length) break;
+  }
   rec.sequence.store(sequence, std::memory_order_release);
   state_.operations.store(sequence, std::memory_order_release);
   op.record = sequence;
 }
 
 void LocalCommunicator::set_state(const Op& op, OpRecord::State state) {
-  constexpr auto relaxed = std::memory_order_relaxed;
   auto& rec = region_->announce(world_rank_, op.record);
-  if (rec.sequence.load(relaxed) != op.record) return;
-  rec.kinds.store((rec.kinds.load(relaxed) & ~(0xffull << 24)) | static_cast<u64>(state) << 24, relaxed);
+  if (rec.sequence.load(std::memory_order_relaxed) == op.record) rec.state.store(state, std::memory_order_relaxed);
 }
 
 Request LocalCommunicator::begin(Op& op, std::span<const i64> counts, i64 payload_bytes, const char* what) {
@@ -184,9 +203,9 @@ Request LocalCommunicator::begin(Op& op, std::span<const i64> counts, i64 payloa
     op.first = next_step_;
     next_step_ = op.settled ? op.first + op.steps : -1;
   }
+  if (may_publish(op, 0)) publish(op);
   announce(op, what);
   check_sound(op);
-  if (may_publish(op, 0)) publish(op);
   return {op.id};
 }
 
@@ -201,8 +220,9 @@ Request LocalCommunicator::start_all_reduce(const void* in, void* out, i64 count
   i64 bytes = op.count * op.unit;
   if (in != out && overlap(in, bytes, out, bytes))
     fail(Code::usage, "[all_reduce '{}'] in and out overlap without being equal", what);
-  op.chunk = slot_bytes_ / op.unit / lanes(op.unit) * lanes(op.unit);
+  op.chunk = chunk_bytes(bytes) / op.unit / lanes(op.unit) * lanes(op.unit);
   op.steps = std::max<i64>(1, ceil_div(op.count, op.chunk));
+  op.noted = bytes <= kNoteBytes && n_ > 1;
   for (auto& row : kTwoShot)
     if (n_ >= row.members) {
       op.two_shot = bytes >= row.bytes;
@@ -246,8 +266,10 @@ Request LocalCommunicator::start_all_gather(const void* in, void* out, std::span
     if (in != own) std::memmove(own, in, static_cast<size_t>(mine));
     op.in = own;
   }
-  op.chunk = slot_bytes_ / op.unit;
-  op.steps = std::max<i64>(1, ceil_div(*std::max_element(op.counts.begin(), op.counts.end()), op.chunk));
+  i64 most = *std::max_element(op.counts.begin(), op.counts.end());
+  op.chunk = chunk_bytes(most * op.unit) / op.unit;
+  op.steps = std::max<i64>(1, ceil_div(most, op.chunk));
+  op.noted = most * op.unit <= kNoteBytes && n_ > 1;
   return begin(op, op.counts, mine, what);
 }
 
@@ -277,8 +299,9 @@ Request LocalCommunicator::start_broadcast(void* data, i64 count, DType t, i64 r
   op.count = units(count, t, what);
   op.out = static_cast<std::byte*>(data);
   op.in = op.out;
-  op.chunk = slot_bytes_ / op.unit;
+  op.chunk = chunk_bytes(op.count * op.unit) / op.unit;
   op.steps = std::max<i64>(1, ceil_div(op.count, op.chunk));
+  op.noted = op.count * op.unit <= kNoteBytes && n_ > 1;
   return begin(op, {}, me_ == root ? op.count * op.unit : 0, what);
 }
 
@@ -302,6 +325,7 @@ Request LocalCommunicator::start_recv(void* data, i64 bytes, i64 from, const cha
 
 void LocalCommunicator::barrier(const char* what) {
   Op& op = push(Kind::barrier, DType::f32, Join::one, 0, what);
+  op.noted = n_ > 1;
   wait(begin(op, {}, 0, what));
 }
 
@@ -311,6 +335,12 @@ void* LocalCommunicator::staging(i64 bytes) {
 }
 
 // --- where things lie ---
+
+// Bytes a step of a payload: all where it fits the slot, else at most kChunkBytes, so that the slots in use stay in the
+// second cache.
+i64 LocalCommunicator::chunk_bytes(i64 payload) const {
+  return payload <= slot_bytes_ ? slot_bytes_ : std::min(slot_bytes_, kChunkBytes);
+}
 
 // First unit of each part of a packed buffer.
 void LocalCommunicator::places(std::vector<i64>& at, std::span<const i64> counts) {
@@ -422,12 +452,15 @@ bool LocalCommunicator::slot_free(i64 step) {
 }
 
 void LocalCommunicator::publish(Op& op) {
-  i64 step = op.published, global = published_;
+  const i64 step = op.published, global = published_;
+  std::byte* mine = slot(me_, global);
   i64 written = 0;
-  if (n_ > 1) {
+  if (op.noted) {
+    write_note(op, note(me_, global));
+  } else if (n_ > 1) {
     bool timed = op.count * op.unit >= kTimedFrom;
     u64 t = timed ? ticks() : 0;
-    written = write_step(op, step, slot(me_, global));
+    written = write_step(op, step, mine);
     if (timed) copy_ticks_ += ticks() - t;
   }
   op.published++;
@@ -436,11 +469,29 @@ void LocalCommunicator::publish(Op& op) {
   line_.signature[static_cast<size_t>(global % kRing)].store(op.signature, std::memory_order_relaxed);
   line_.finished.store(static_cast<u64>(finished_), std::memory_order_release);
   line_.started.store(static_cast<u64>(published_), std::memory_order_release);
-  if (written > 0) {
-    demote(slot(me_, global), written);
+  if (op.noted) {
+    demote(reinterpret_cast<std::byte*>(&note(me_, global)), static_cast<i64>(sizeof(Note)));
+    fetch_for_writing(reinterpret_cast<std::byte*>(&note(me_, global + 1)), static_cast<i64>(sizeof(Note)));
+  } else if (written > 0) {
+    if (op.in != mine) demote(mine, written);
     fetch_for_writing(slot(me_, global + 1), written);
   }
   if (line_.waiters.load(std::memory_order_relaxed) != 0) wake();
+}
+
+// What this member has to say in an operation of a few bytes.
+void LocalCommunicator::write_note(Op& op, Note& note) {
+  const u64 come = static_cast<u64>(published_) + 1;
+  i64 bytes = op.count * op.unit;
+  if (op.kind == Kind::all_gather) bytes = op.counts[size_(me_)] * op.unit;
+  if (op.kind == Kind::broadcast && me_ != op.root) bytes = 0;
+  if (bytes > 0) std::memcpy(note.head, op.in, static_cast<size_t>(std::min(bytes, kNoteHead)));
+  note.signature.store(op.signature, std::memory_order_relaxed);
+  note.finished.store(static_cast<u64>(finished_), std::memory_order_release);
+  note.come.store(come, std::memory_order_release);
+  if (bytes <= kNoteHead) return;
+  std::memcpy(note.rest, op.in + kNoteHead, static_cast<size_t>(bytes - kNoteHead));
+  note.rest_come.store(come, std::memory_order_release);
 }
 
 void LocalCommunicator::wake() {
@@ -520,6 +571,7 @@ void LocalCommunicator::await(Op& op, i64 step) {
   const auto ring = static_cast<size_t>((op.first + step) % kRing);
   bool rooted = op.kind == Kind::broadcast;
   if (rooted && op.root == me_) return;
+  if (op.noted) return await_notes(op, rooted);
   i64 least = published_;
   for (i64 k = 1; k < n_; k++) {
     i64 m = me_ + k < n_ ? me_ + k : me_ + k - n_;
@@ -532,7 +584,60 @@ void LocalCommunicator::await(Op& op, i64 step) {
   if (!rooted) free_until_ = least + kRing;
 }
 
+// The notes say the same as the lines, and arrive with the contributions.
+void LocalCommunicator::await_notes(Op& op, bool rooted) {
+  const u64 want = static_cast<u64>(op.first) + 1;
+  i64 least = published_;
+  for (i64 k = 1; k < n_; k++) {
+    i64 m = me_ + k < n_ ? me_ + k : me_ + k - n_;
+    if (rooted && m != op.root) continue;
+    Note& n = note(m, op.first);
+    i64 bytes = (op.kind == Kind::all_gather ? op.counts[size_(m)] : op.count) * op.unit;
+    auto come = [&] {
+      return n.come.load(std::memory_order_acquire) >= want &&
+             (bytes <= kNoteHead || n.rest_come.load(std::memory_order_acquire) >= want);
+    };
+    for (int spins = crowded_ ? kNoteSpinsCrowded : kNoteSpins; spins > 0 && !come(); spins--) {}
+    // Who is in an operation of another size leaves no such note; `started` tells.
+    if (!come()) await_step(op, 0, m);
+    if (n.come.load(std::memory_order_acquire) < want || n.signature.load(std::memory_order_relaxed) != op.signature)
+      mismatch(op, 0, m);
+    least = std::min(least, static_cast<i64>(n.finished.load(std::memory_order_acquire)));
+  }
+  if (!rooted) free_until_ = least + kRing;
+}
+
+void LocalCommunicator::consume_note(Op& op) {
+  const i64 u = op.unit;
+  switch (op.kind) {
+    case Kind::all_reduce: {
+      const i64 head = std::min(op.count * u, kNoteHead), rest = op.count * u - head;
+      for (i64 m = 0; m < n_; m++) parts_[size_(m)] = m == me_ ? op.in : note(m, op.first).head;
+      if (head > 0) join_(op.out, parts_, head / u, op.dtype, op.join);
+      for (i64 m = 0; m < n_; m++) parts_[size_(m)] = m == me_ ? op.in + head : note(m, op.first).rest;
+      if (rest > 0) join_(op.out + head, parts_, rest / u, op.dtype, op.join);
+      return;
+    }
+    case Kind::all_gather:
+      for (i64 m = 0; m < n_; m++) {
+        std::byte* to = op.out + op.at[size_(m)] * u;
+        i64 bytes = op.counts[size_(m)] * u;
+        if (m != me_)
+          read_note(to, note(m, op.first), bytes);
+        else if (to != op.in)
+          copy_out(to, op.in, bytes);
+      }
+      return;
+    case Kind::broadcast:
+      if (me_ != op.root) read_note(op.out, note(op.root, op.first), op.count * u);
+      return;
+    default:
+      return;
+  }
+}
+
 void LocalCommunicator::consume(Op& op, i64 step) {
+  if (op.noted) return consume_note(op);
   const i64 u = op.unit, global = op.first + step;
   switch (op.kind) {
     case Kind::all_reduce: {
@@ -581,7 +686,10 @@ void LocalCommunicator::consume(Op& op, i64 step) {
 void LocalCommunicator::join_step(Op& op, i64 global, std::byte* out, const std::byte* own, i64 in_slot, i64 count) {
   if (count == 0) return;
   for (i64 m = 0; m < n_; m++) parts_[size_(m)] = m == me_ ? own : slot(m, global) + in_slot;
-  join_parts(out, parts_, count * info(op.dtype).block, op.dtype, op.join);
+  if (n_ == 1)
+    join_parts(out, parts_, count * info(op.dtype).block, op.dtype, op.join);
+  else
+    join_(out, parts_, count * info(op.dtype).block, op.dtype, op.join);
 }
 
 // The senders' trailers of the first step say where their parts lie and how many steps they need.

@@ -52,7 +52,8 @@ i64 Region::lay_out(i64 world, std::vector<Group>& groups) {
         2 * static_cast<i64>(sizeof(MailEnd)) + kMailRing * (g.mail_bytes + static_cast<i64>(sizeof(MailChunk)));
     g.mail_stride = round_up(g.mail_stride, kPage) + kSkew;
     g.lines_at = round_up(at, kPage);
-    g.slots_at = round_up(g.lines_at + n * static_cast<i64>(sizeof(Line)), kPage);
+    g.notes_at = round_up(g.lines_at + n * static_cast<i64>(sizeof(Line)), kPage);
+    g.slots_at = round_up(g.notes_at + n * kRing * static_cast<i64>(sizeof(Note)), kPage);
     g.mail_at = checked_add(g.slots_at, checked_mul(n * kRing, g.slot_stride, kWhat), kWhat);
     g.mail_at = round_up(g.mail_at, kPage);
     g.end = checked_add(g.mail_at, checked_mul(n * n, g.mail_stride, kWhat), kWhat);
@@ -115,7 +116,7 @@ std::vector<OpInfo> Region::last_operations(i64 r) const {
     op.kind = static_cast<Kind>(k & 0xff);
     op.dtype = static_cast<DType>(k >> 8 & 0xff);
     op.join = static_cast<Join>(k >> 16 & 0xff);
-    op.state = static_cast<OpRecord::State>(k >> 24 & 0xff);
+    op.state = static_cast<OpRecord::State>(rec.state.load(std::memory_order_relaxed));
     op.group = static_cast<i64>(k >> 32);
     op.count = rec.count.load(std::memory_order_relaxed);
     op.first_step = rec.first_step.load(std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 //   RankState  [world]           presence and the last kLastOps operations of each rank, for messages
 //   of every group (ranks of a mesh axis, or of a product of axes):
 //     Line     [members]         what a member has published and what it has read: the only line the others poll
+//     notes    [members][kRing]  contributions of a few numbers, in the lines that say they are there
 //     slots    [members][kRing]  payloads; member m's contribution to step s is in slot s % kRing of m
 //     mailboxes [members][members]  ordered pairs, for send and recv
 //
@@ -11,6 +12,7 @@
 // we measured shared memory has none.
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,16 +30,31 @@ inline constexpr i64 kWhatBytes = 48;
 enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv, barrier };
 const char* name_of(Kind k);
 
-/// One cache line a member (padded to a pair of lines, which prefetchers fetch together). Written by its member only,
-/// but for `waiters`.
+/// What a member tells the others: one cache line, polled by them and written by it alone, with a second one (lines are
+/// fetched in pairs) for who sleeps. The publisher reads `waiters` right after its store; in the line it has just
+/// written, and the peers hold, that load would wait for the line to come back.
 struct alignas(128) Line {
-  std::atomic<u64> started;            // steps published; the low half is the futex word
-  std::atomic<u64> finished;           // steps whose slots this member has read
-  std::atomic<std::uint32_t> waiters;  // somebody may be asleep on `started`
-  std::uint32_t pad;
-  std::atomic<u64> signature[kRing];  // of the operation of the step in that slot
+  std::atomic<u64> started;                        // steps published; the low half is the futex word
+  std::atomic<u64> finished;                       // steps whose slots this member has read
+  std::atomic<u64> signature[kRing];               // of the operation of the step in that slot
+  alignas(64) std::atomic<std::uint32_t> waiters;  // somebody may be asleep on `started`
 };
 static_assert(sizeof(Line) == 128 && std::atomic<u64>::is_always_lock_free);
+
+/// A small contribution and the news of it in the same lines, each of which says whether it has come: the peers need
+/// no second transfer. `started` is set as well, for who looks later.
+inline constexpr i64 kNoteHead = 32, kNoteBytes = 80;
+struct alignas(128) Note {
+  std::atomic<u64> come;       // step + 1
+  std::atomic<u64> signature;  // as in Line
+  std::atomic<u64> finished;
+  u64 unused;
+  std::byte head[kNoteHead];
+  std::atomic<u64> rest_come;  // set where there are more than kNoteHead bytes
+  u64 unused_too;
+  std::byte rest[kNoteBytes - kNoteHead];
+};
+static_assert(sizeof(Note) == 128 && offsetof(Note, rest_come) == 64);
 
 /// The two ends of a mailbox and its chunks' headers.
 struct alignas(128) MailEnd {
@@ -53,8 +70,9 @@ struct alignas(64) MailChunk {
 /// see a torn record of a rank that runs on, never of one that is stuck.
 struct alignas(128) OpRecord {
   enum State : std::uint8_t { started, waiting, done };
-  std::atomic<u64> sequence;                               // of the rank's operations, from 1; 0: none
-  std::atomic<u64> kinds;                                  // kind | dtype << 8 | join << 16 | state << 24 | group << 32
+  std::atomic<u64> sequence;  // of the rank's operations, from 1; 0: none
+  std::atomic<u64> kinds;     // kind | dtype << 8 | join << 16 | group << 32
+  std::atomic<u64> state;
   std::atomic<i64> count, first_step, steps, root, index;  // index: of the group's operations
   std::atomic<u64> what[kWhatBytes / 8];
 };
@@ -75,7 +93,7 @@ struct Header {
 struct Group {
   std::vector<i64> ranks;  // world ranks of the members, ascending order not required
   i64 slot_bytes = 0, slot_stride = 0, mail_bytes = 0, mail_stride = 0;
-  i64 lines_at = 0, slots_at = 0, mail_at = 0, end = 0;  // offsets in the region
+  i64 lines_at = 0, notes_at = 0, slots_at = 0, mail_at = 0, end = 0;  // offsets in the region
   i64 size() const { return static_cast<i64>(ranks.size()); }
 };
 
@@ -109,6 +127,9 @@ class Region {
   RankState& rank(i64 r) const;
   Line& line(const Group& g, i64 member) const {
     return *at<Line>(g.lines_at + member * static_cast<i64>(sizeof(Line)));
+  }
+  Note* notes(const Group& g, i64 member) const {
+    return at<Note>(g.notes_at + member * kRing * static_cast<i64>(sizeof(Note)));
   }
   std::byte* slots(const Group& g, i64 member) const {
     return at<std::byte>(g.slots_at + member * kRing * g.slot_stride);

@@ -17,7 +17,7 @@ namespace plait::comm {
 namespace {
 constexpr i64 kSpins = 400, kSpinsCrowded = 64;  // looks before the clock is read
 constexpr i64 kSpinNs = 50'000, kYieldNs = 1'000'000, kYieldCrowdedNs = 500'000;
-constexpr i64 kFirstSleepNs = 100'000, kLongestSleepNs = 2'000'000;
+constexpr i64 kAnnounceNs = 10'000'000, kFirstSleepNs = 100'000, kLongestSleepNs = 2'000'000;
 }  // namespace
 
 template <class Ready>
@@ -178,14 +178,16 @@ std::string LocalCommunicator::missing(const Op& op, i64 waited_ns) const {
                      static_cast<double>(waited_ns) * 1e-9, fmt::join(late, ", "), fmt::join(all, "; "));
 }
 
-// Different calls where the same was wanted.
+// Different calls where the same was wanted. A peer announces its operation right after it has published a step of it.
 void LocalCommunicator::mismatch(const Op& op, i64 step, i64 member) {
   const i64 global = op.first + step, r = peers_[size_(member)].world_rank;
-  std::string theirs = "in another operation";
-  for (auto& o : region_->last_operations(r))
-    if (o.group == group_id_ && o.kind != Kind::send && o.kind != Kind::recv && o.first_step >= 0 &&
-        o.first_step <= global)
-      theirs = fmt::format("in {}", to_string(o));
+  std::string theirs;
+  for (i64 until = now_ns() + kAnnounceNs; theirs.empty() && now_ns() < until; sched_yield())
+    for (auto& o : region_->last_operations(r))
+      if (o.group == group_id_ && o.kind != Kind::send && o.kind != Kind::recv && o.first_step >= 0 &&
+          o.first_step <= global && (global < o.first_step + o.steps || o.kind == Kind::all_to_all))
+        theirs = fmt::format("in {}", to_string(o));
+  if (theirs.empty()) theirs = "in another operation";
   std::string mine = name_of(op.kind);
   for (auto& o : region_->last_operations(world_rank_))
     if (o.sequence == op.record) mine = to_string(o);
