@@ -127,11 +127,24 @@ std::vector<i64> value_bytes(const ShardedGraph& s, const Binding& b, i64 rank) 
   return bytes;
 }
 
-Arena plan_arena(const Program& p, const Symbols& bounds) {
+namespace {
+
+std::vector<i64> largest_bytes(const ShardedGraph& s, std::span<const Symbols> bounds, i64 rank) {
+  std::vector<i64> most(s.placement.size(), 0);
+  for (auto& symbols : bounds) {
+    Sizes sizes = bound_sizes(s.graph, symbols);
+    Binding b(s.plan, sizes);
+    auto bytes = value_bytes(s, b, rank);
+    for (size_t v = 0; v < most.size(); v++) most[v] = std::max(most[v], bytes[v]);
+  }
+  return most;
+}
+
+}  // namespace
+
+Arena plan_arena(const Program& p, std::span<const Symbols> bounds) {
   const ShardedGraph& s = *p.sharded;
-  Sizes sizes = bound_sizes(s.graph, bounds);
-  Binding b(s.plan, sizes);
-  const std::vector<i64> bytes = value_bytes(s, b, p.rank);
+  const std::vector<i64> bytes = largest_bytes(s, bounds, p.rank);
   const size_t n = s.placement.size();
   std::vector<i64> first(n, -1), last(n, -1), owner(n);
   for (size_t v = 0; v < n; v++) owner[v] = static_cast<i64>(v);
@@ -169,7 +182,7 @@ Arena plan_arena(const Program& p, const Symbols& bounds) {
   }
   // Largest first, each at the lowest offset that is free over its whole life.
   std::stable_sort(items.begin(), items.end(), [](auto& x, auto& y) { return x.bytes > y.bytes; });
-  Arena arena{std::vector<i64>(n, -1), 0};
+  Arena arena{std::vector<i64>(n, -1), bytes, 0};
   std::vector<Item> laid;
   for (auto& item : items) {
     std::vector<Range> taken;
@@ -205,7 +218,7 @@ struct Executor::Bound {
   std::vector<View> views;                           // by value
 };
 
-Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find,
+Executor::Executor(Program program, std::vector<Symbols> bounds, ExecutorOptions options, FindCommunicator find,
                    std::shared_ptr<States> states)
     : program_(std::move(program)),
       bounds_(std::move(bounds)),
@@ -215,18 +228,13 @@ Executor::Executor(Program program, Symbols bounds, ExecutorOptions options, Fin
   const ShardedGraph& s = *program_.sharded;
   arena_ = plan_arena(program_, bounds_);
   memory_ = Buffer(arena_.bytes);
-  Sizes sizes = bound_sizes(s.graph, bounds_);
-  Binding b(s.plan, sizes);
   StateShapes shapes(s, options_);
   for (auto& [name, v] : s.graph.named) {
     const Value& x = s.graph.at(v);
     if (x.kind == Kind::state) {
       states_->at(name, shapes.of(name, program_.rank));
     } else {
-      Box box = b.box(s.of(v), x.dims, program_.rank);
-      Buffer memory(element_bytes(box, x.dtype));
-      View view{memory.data(), x.dtype, Layout::rows, box};
-      inputs_.emplace(name, std::pair{std::move(view), std::move(memory)});
+      inputs_.emplace(name, Buffer(arena_.value_bytes[static_cast<size_t>(v)]));
     }
   }
   reset_profile();
@@ -265,7 +273,7 @@ i64 States::bytes() const {
 void* Executor::input_data(const std::string& name) const {
   auto it = inputs_.find(name);
   PLAIT_CHECK(it != inputs_.end(), "no input {}", name);
-  return it->second.first.data;
+  return it->second.data();
 }
 
 View Executor::view(ValueId v, const Binding& b) const {
@@ -274,9 +282,12 @@ View Executor::view(ValueId v, const Binding& b) const {
   if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::state) return states_->at(x.name);
   View out{nullptr, x.dtype, Layout::rows, b.box(s.of(v), x.dims, program_.rank)};
   if (s.origin[static_cast<size_t>(v)] == v && x.kind == Kind::input)
-    out.data = inputs_.at(x.name).second.data();
+    out.data = inputs_.at(x.name).data();
   else if (i64 o = arena_.offset[static_cast<size_t>(v)]; o >= 0)
     out.data = memory_.data() + o;
+  PLAIT_CHECK(bytes_of(out.dtype, out.elements()) <= arena_.value_bytes[static_cast<size_t>(v)],
+              "{} takes {} of {}, planned for {} bytes", x.name, to_string(out.box), x.dims,
+              arena_.value_bytes[static_cast<size_t>(v)]);
   return out;
 }
 
@@ -399,10 +410,11 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
 
 void Executor::bind(const Symbols& s) {
   for (auto& [dim, n] : s.size) {
-    auto it = bounds_.size.find(dim);
-    PLAIT_CHECK(it != bounds_.size.end(), "symbol {} has no bound", dim);
-    if (n < 0 || n > it->second)
-      fail(Code::does_not_fit, "binding {} = {}, planned for at most {}", dim, n, it->second);
+    i64 most = -1;
+    for (auto& bound : bounds_)
+      if (auto it = bound.size.find(dim); it != bound.size.end()) most = std::max(most, it->second);
+    PLAIT_CHECK(most >= 0, "symbol {} has no bound", dim);
+    if (n < 0 || n > most) fail(Code::does_not_fit, "binding {} = {}, planned for at most {}", dim, n, most);
   }
   auto it = bound_.find(s);
   if (it == bound_.end()) {

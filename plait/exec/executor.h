@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "plait/comm/communicator.h"
@@ -62,12 +63,13 @@ class StateShapes {
 /// Bytes of every value's part on a rank, at given symbols.
 std::vector<i64> value_bytes(const ShardedGraph& s, const Binding& b, i64 rank);
 
-/// Where temporaries lie in the arena: an offset for each value (-1: not there), planned at the bounds.
+/// Where temporaries lie in the arena: an offset for each value (-1: not there). Planned for the largest part that any
+/// of the bounds gives: where data cuts T, the longest batch need not be the one that gives this rank most.
 struct Arena {
-  std::vector<i64> offset;
+  std::vector<i64> offset, value_bytes;
   i64 bytes = 0;
 };
-Arena plan_arena(const Program& p, const Symbols& bounds);
+Arena plan_arena(const Program& p, std::span<const Symbols> bounds);
 
 /// A rank's states, which programs that work on the same ones share (micro and update).
 class States {
@@ -90,7 +92,7 @@ struct Profile {
 class Executor {
  public:
   /// states: shared with other executors of this rank; null: of its own
-  Executor(Program program, Symbols bounds, ExecutorOptions options, FindCommunicator find,
+  Executor(Program program, std::vector<Symbols> bounds, ExecutorOptions options, FindCommunicator find,
            std::shared_ptr<States> states = nullptr);
   ~Executor();
   const Program& program() const { return program_; }
@@ -129,13 +131,13 @@ class Executor {
   View view(ValueId v, const Binding& b) const;
 
   Program program_;
-  Symbols bounds_;
+  std::vector<Symbols> bounds_;
   ExecutorOptions options_;
   FindCommunicator find_;
   Arena arena_;
   Buffer memory_;
   std::shared_ptr<States> states_;
-  std::map<std::string, std::pair<View, Buffer>> inputs_;
+  std::map<std::string, Buffer> inputs_;
   std::map<Symbols, std::unique_ptr<Bound>> bound_;
   Bound* now_ = nullptr;
   Watch watch_;

@@ -23,7 +23,7 @@ ShardedRun run_sharded(std::shared_ptr<const ShardedGraph> s, const std::map<std
     const auto r = static_cast<size_t>(rank);
     std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> comms;
     for (auto& [along, g] : groups[r]) comms.emplace(along, world.join(g, rank));
-    Executor e(run.programs[r], symbols, options, [&](const std::vector<bool>& along) {
+    Executor e(run.programs[r], {symbols}, options, [&](const std::vector<bool>& along) {
       auto it = comms.find(along);
       return it == comms.end() ? nullptr : it->second.get();
     });

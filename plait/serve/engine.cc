@@ -44,7 +44,7 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
         for (auto& [along, group] : groups) c.emplace(along, world.join(group, rank));
         return c;
       }()),
-      executor_(partition(plan.sharded, rank), plan.bounds, plan.executor,
+      executor_(partition(plan.sharded, rank), {plan.bounds}, plan.executor,
                 [this](const std::vector<bool>& along) -> comm::Communicator* {
                   auto it = communicators_.find(along);
                   return it == communicators_.end() ? nullptr : it->second.get();

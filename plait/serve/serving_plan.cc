@@ -135,7 +135,7 @@ void lay(ServingPlan& p, const BuildOptions& base, i64 context) {
         m.inputs += bytes[static_cast<size_t>(v)];
     }
     auto [it, fresh] = arenas.try_emplace(std::move(bytes), 0);
-    if (fresh) it->second = plan_arena(partition(p.sharded, r), p.bounds).bytes;
+    if (fresh) it->second = plan_arena(partition(p.sharded, r), std::span(&p.bounds, 1)).bytes;
     m.arena = it->second;
     if (s.plan.world() > 1) {
       for (auto& along : communicating_axes(s))

@@ -55,7 +55,8 @@ TrainingPlan make_training_plan(const ModelConfig& config, const BuildOptions& b
   return p;
 }
 
-RankTrainer::RankTrainer(const TrainingPlan& plan, i64 rank, const Symbols& bounds, const FindCommunicator& find)
+RankTrainer::RankTrainer(const TrainingPlan& plan, i64 rank, const std::vector<Symbols>& bounds,
+                         const FindCommunicator& find)
     : plan_(plan),
       team_(1),
       context_{team_},
@@ -108,10 +109,9 @@ void train(const TrainingPlan& plan, const Run& run) {
   std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(mesh.world()));
   for (i64 r = 0; r < mesh.world(); r++)
     for (auto& along : axes) groups[static_cast<size_t>(r)][along] = world.add_group(mesh.group(r, along));
-  Symbols bounds;  // of all steps: the arena is planned once
+  std::vector<Symbols> bounds;  // of all steps: the arena is planned once
   for (i64 step = 1; step <= run.steps; step++)
-    for (auto& b : run.batches(step))
-      if (b.tokens() > bounds.size['T']) bounds = plan.symbols(b);
+    for (auto& b : run.batches(step)) bounds.push_back(plan.symbols(b));
   comm::run_ranks(world, [&](i64 rank) {
     std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> comms;
     for (auto& [along, g] : groups[static_cast<size_t>(rank)]) comms.emplace(along, world.join(g, rank));

@@ -36,7 +36,7 @@ TrainingPlan make_training_plan(const ModelConfig& config, const BuildOptions& b
 /// One rank inside `train`.
 class RankTrainer {
  public:
-  RankTrainer(const TrainingPlan& plan, i64 rank, const Symbols& bounds, const FindCommunicator& find);
+  RankTrainer(const TrainingPlan& plan, i64 rank, const std::vector<Symbols>& bounds, const FindCommunicator& find);
   i64 rank() const { return micro_.program().rank; }
   const View& state(const std::string& name) const { return micro_.state(name); }
   void micro(const Batch& batch);

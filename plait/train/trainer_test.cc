@@ -174,8 +174,12 @@ void sweep(Experiment s, i64 steps) {
 TEST(TrainingStep, LlamaAdamwF32) {
   sweep(experiment(small_llama(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2);
 }
-TEST(TrainingStep, LlamaSgdF64) { sweep(experiment(small_llama(), DType::f64, DType::f64, OptimizerSpec::Kind::sgd), 2); }
-TEST(TrainingStep, Gpt2AdamwF32) { sweep(experiment(small_gpt2(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2); }
+TEST(TrainingStep, LlamaSgdF64) {
+  sweep(experiment(small_llama(), DType::f64, DType::f64, OptimizerSpec::Kind::sgd), 2);
+}
+TEST(TrainingStep, Gpt2AdamwF32) {
+  sweep(experiment(small_gpt2(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2);
+}
 
 TEST(TrainingStep, LossFalls) {
   Experiment s = experiment(small_llama(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw);
