@@ -62,7 +62,7 @@ std::vector<float> run_rank(std::shared_ptr<const ShardedGraph> sharded, i64 ran
   kernels::flush_denormals();
   Symbols symbols;  // T is a symbol: planned for at most, and bound to, kTokens
   symbols.size = {{'T', kTokens}};
-  Executor executor(partition(sharded, rank), symbols, {}, [all](const std::vector<bool>&) { return all; });
+  Executor executor(partition(sharded, rank), {symbols}, {}, [all](const std::vector<bool>&) { return all; });
   for (auto& [name, v] : sharded->graph.named) {
     const Value& value = sharded->graph.at(v);
     if (value.kind == Kind::state) fill(executor.state(name), name, sharded->graph.size(value.dims.back()));
