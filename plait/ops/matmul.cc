@@ -30,7 +30,7 @@ const Registry kMatmul{Op{
     .rule = "",
     .flops_per_point = 2,
     .examples = {"t d, n h d -> t n h", "t n h, d n h -> t d", "t d, f d -> t f", "t f, d f -> t d", "t d, v d -> t v",
-                 "t v, v d -> t d", "t d, t f -> f d", "t n h, t d -> d n h"},
+                 "t v, v d -> t d", "t d, t f -> f d", "t n h, t d -> d n h", "t h n, d n h -> t d"},
     .vjp = vjp,
 }};
 
