@@ -16,6 +16,7 @@ struct EncodeState {
 
 namespace {
 
+constexpr std::string_view kMeta = "\xE2\x96\x81";
 constexpr i64 kMaxText = i64{1} << 30;
 // Tokens longer than this take no part in joins by score (their splits are tried one by one).
 constexpr size_t kMaxScoredToken = 1024;
@@ -39,6 +40,7 @@ Tokenizer::Tokenizer(Vocabulary vocabulary) : v_(std::move(vocabulary)) {
   make_symbols();
   make_joins();
   make_added();
+  find_boundaries();
   find_ends();
 }
 
@@ -104,9 +106,9 @@ void Tokenizer::make_pieces() {
       }
     } else if (v_.meta_is_space) {
       for (size_t i = 0; i < t.size();) {
-        const bool meta = std::string_view(t).substr(i).starts_with("\xE2\x96\x81");
+        const bool meta = std::string_view(t).substr(i).starts_with(kMeta);
         pieces_ += meta ? ' ' : t[i];
-        i += meta ? 3 : 1;
+        i += meta ? kMeta.size() : 1;
       }
     } else {
       pieces_ += t;
@@ -205,6 +207,16 @@ void Tokenizer::make_added() {
   after_ = AddedTokenFinder(std::move(after));
 }
 
+// Where no token goes on over the border between another character and U+2581, no join does either: a text that no
+// pre-tokenizer cuts can be cut there into words, which changes no id and keeps the heap of the joins small.
+void Tokenizer::find_boundaries() {
+  if (v_.alphabet != Vocabulary::Alphabet::code_points || v_.ignore_merges || !index_.find(kMeta)) return;
+  for (const std::string& t : v_.tokens)
+    for (size_t at = t.find(kMeta, 1); at != std::string::npos; at = t.find(kMeta, at + 1))
+      if (at < kMeta.size() || t.compare(at - kMeta.size(), kMeta.size(), kMeta) != 0) return;
+  meta_begins_word_ = true;
+}
+
 void Tokenizer::find_ends() {
   ends_ = v_.ends;
   if (v_.eos) ends_.push_back(*v_.eos);
@@ -257,6 +269,20 @@ std::optional<i64> Tokenizer::whole_word(std::string_view word) const {
   return *id;
 }
 
+void Tokenizer::encode_piece(std::string_view text, i64 begin, i64 end, EncodeState& state) const {
+  if (meta_begins_word_) {
+    const std::string_view piece = text.substr(0, end);
+    for (i64 at = begin;;) {
+      while (piece.substr(at).starts_with(kMeta)) at += static_cast<i64>(kMeta.size());
+      const size_t next = piece.find(kMeta, at);
+      if (next == std::string_view::npos) break;
+      encode_word(text, begin, static_cast<i64>(next), state);
+      begin = at = static_cast<i64>(next);
+    }
+  }
+  encode_word(text, begin, end, state);
+}
+
 void Tokenizer::encode_word(std::string_view text, i64 begin, i64 end, EncodeState& state) const {
   if (v_.ignore_merges)
     if (const auto id = whole_word(text.substr(begin, end - begin))) {
@@ -305,7 +331,7 @@ void Tokenizer::encode_segment(std::string_view text, bool at_start, bool parse_
   auto encode_pieces = [&](std::string_view part, bool first) {
     Pieces pieces{.text = std::string(part), .spans = {{0, static_cast<i64>(part.size())}}, .at_start = first};
     splitter_->split(pieces);
-    for (const auto& s : pieces.spans) encode_word(pieces.text, s.begin, s.end, state);
+    for (const auto& s : pieces.spans) encode_piece(pieces.text, s.begin, s.end, state);
   };
   i64 done = 0;
   for (const auto& m : after_.find(whole, parse_special)) {

@@ -64,10 +64,12 @@ class Tokenizer {
   void make_symbols();
   void make_joins();
   void make_added();
+  void find_boundaries();
   void find_ends();
 
   std::string normalized(std::string_view text) const;
   void encode_segment(std::string_view text, bool at_start, bool parse_special, struct EncodeState& state) const;
+  void encode_piece(std::string_view text, i64 begin, i64 end, struct EncodeState& state) const;
   std::optional<i64> whole_word(std::string_view word) const;
   void encode_word(std::string_view text, i64 begin, i64 end, struct EncodeState& state) const;
   void add_uncovered(std::string_view bytes, struct EncodeState& state) const;
@@ -81,6 +83,7 @@ class Tokenizer {
   std::unordered_map<std::int32_t, std::uint32_t> character_symbol_;
   std::array<std::uint32_t, 256> byte_token_;  // <0xNN>
   JoinTable joins_;
+  bool meta_begins_word_ = false;    // no token has U+2581 after another character: words can be cut there
   AddedTokenFinder before_, after_;  // the normalizer
   std::vector<i64> ends_;            // sorted
 };
