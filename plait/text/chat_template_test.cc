@@ -91,6 +91,24 @@ TEST(ChatTemplate, SmolLM2Conversation) {
   EXPECT_FALSE(t.is_end_of_generation(1));
 }
 
+// Mistral's published conversation, with a template of the kind that its models carry.
+TEST(ChatTemplate, MistralConversation) {
+  const std::string folder = shared_file("tokenizers/mistral/samples/no_tools/");
+  PLAIT_NEED_FILE(folder);
+  json variables = json::parse(read_text(folder + "sample.json"));
+  variables["bos_token"] = "<s>";
+  variables["eos_token"] = "</s>";
+  std::string want = read_text(folder + "text_v3.txt");
+  for (size_t at; (at = want.find("▁")) != std::string::npos;) want.replace(at, 3, " ");
+  EXPECT_EQ(render("{{ bos_token }}{% for m in messages %}\n"
+                   "{% if (m.role == 'user') != (loop.index0 is even) %}{{ raise_exception('order') }}{% endif %}\n"
+                   "{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + '[/INST]' }}{% else %}\n"
+                   "{{- ' ' ~ m['content'] | trim ~ eos_token }}{% endif %}\n"
+                   "{% endfor %}\n",
+                   variables),
+            want);
+}
+
 TEST(ChatTemplate, UnknownConstructsAreNamed) {
   using testing::HasSubstr;
   EXPECT_THAT(error_of("a\n{% macro f() %}{% endmacro %}", Code::bad_file), HasSubstr(":2] got the tag \"macro\""));

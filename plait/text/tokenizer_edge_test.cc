@@ -115,6 +115,15 @@ TEST(TokenizerJson, SmallLlama) {
   EXPECT_EQ(make(j).encode("ééa"), (Ids{meta, 0, 0, *u.id_of("a")}));
 }
 
+TEST(TokenizerJson, IgnoreMerges) {
+  json j = byte_level_json();
+  j["model"]["vocab"]["bca"] = 11;
+  EXPECT_EQ(make(j).encode("bca"), (Ids{1, 2, 0}));
+  j["model"]["ignore_merges"] = true;
+  EXPECT_EQ(make(j).encode("bca"), (Ids{11}));
+  EXPECT_EQ(make(j).encode("<end>"), (Ids{}));  // a special token is no word
+}
+
 TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAndWords) {
   json j = byte_level_json();
   j["added_tokens"][1]["lstrip"] = true;
@@ -377,6 +386,11 @@ TEST(Folder, TokenizerJsonWithItsNeighbours) {
   const Vocabulary v = vocabulary_from_folder(dir.string());
   EXPECT_EQ(v.chat_template, "two");
   EXPECT_EQ(v.bos, 1);
+  write("generation_config.json", R"({"eos_token_id": [2, 265]})");
+  EXPECT_EQ(vocabulary_from_folder(dir.string()).ends, (Ids{2, 265}));
+  EXPECT_THAT(error_of([&] { Tokenizer::from(vocabulary_from_folder(dir.string())); }), HasSubstr("got id 265"));
+  write("generation_config.json", R"({"eos_token_id": "x"})");
+  EXPECT_THAT(error_of([&] { vocabulary_from_folder(dir.string()); }), HasSubstr("eos_token_id] got \"x\""));
   std::filesystem::remove_all(dir);
 }
 

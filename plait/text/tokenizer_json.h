@@ -18,7 +18,8 @@ namespace plait::text {
 Vocabulary vocabulary_from_tokenizer_json(std::string_view tokenizer, std::string_view config,
                                           const std::string& source = "tokenizer.json");
 
-/// From a model folder: tokenizer.json, tokenizer_config.json, chat_template.jinja; only the first must be there.
+/// From a model folder: tokenizer.json, tokenizer_config.json, chat_template.jinja, and the ids that end a text from
+/// generation_config.json. Only the first must be there.
 Vocabulary vocabulary_from_folder(const std::string& folder);
 
 }  // namespace plait::text
