@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "plait/base/random.h"
 #include "plait/models/random_weights.h"
@@ -179,6 +182,39 @@ TEST(TrainingStep, LlamaSgdF64) {
 }
 TEST(TrainingStep, Gpt2AdamwF32) {
   sweep(experiment(small_gpt2(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2);
+}
+
+/// Ten steps against PyTorch's autograd and optimizers in f64 (scripts/oracles/training.py).
+TEST(TrainingStep, EqualsPyTorch) {
+  std::ifstream in("tests/data/training.json");
+  ASSERT_TRUE(in) << "run from the repository's root";
+  const auto want = nlohmann::json::parse(in);
+  for (const std::string family : {"llama", "gpt2"})
+    for (const std::string optimizer : {"sgd", "adamw"}) {
+      const auto kind = optimizer == "sgd" ? OptimizerSpec::Kind::sgd : OptimizerSpec::Kind::adamw;
+      Experiment e = experiment(family == "llama" ? small_llama() : small_gpt2(), DType::f64, DType::f64, kind);
+      const Result got = run(e, Plan{{axis("dp", 2, "T", true), axis("tp", 2, "NKFV")}}, 10);
+      const auto& w = want.at(family + "_" + optimizer);
+      for (i64 step = 1; step <= 10; step++) {
+        const double loss = *got.at(fmt::format("loss@{}", step)).as<double>(),
+                     expected = w.at("losses").at(static_cast<size_t>(step) - 1);
+        EXPECT_NEAR(loss, expected, 1e-9 * std::fabs(expected)) << family << " " << optimizer << " step " << step;
+      }
+      for (auto& [name, x] : w.at("weights").items()) {
+        const Tensor& t = got.at(name);
+        double sum = 0, squares = 0;
+        for (i64 i = 0; i < t.elements(); i++) {
+          sum += t.as<double>()[i];
+          squares += t.as<double>()[i] * t.as<double>()[i];
+        }
+        EXPECT_NEAR(squares, x.at("squares").get<double>(), 1e-9 * squares)
+            << family << " " << optimizer << " " << name;
+        EXPECT_NEAR(sum, x.at("sum").get<double>(), 1e-9 * std::sqrt(squares * static_cast<double>(t.elements())))
+            << name;
+        for (size_t i = 0; i < x.at("first").size(); i++)
+          EXPECT_NEAR(t.as<double>()[i], x.at("first").at(i).get<double>(), 1e-9) << name;
+      }
+    }
 }
 
 TEST(TrainingStep, LossFalls) {
