@@ -24,7 +24,7 @@ std::vector<Outcome> expect_reference(const io::ModelFiles& files, const json& r
     out.push_back(std::move(run_of));
   }
   EXPECT_LE(worst, tolerance) << files.path() << "\n" << o.plan.text();
-  testing::Test::RecordProperty("worst", fmt::format("{:.2e}", worst));
+  testing::Test::RecordProperty("worst_" + o.dtype, fmt::format("{:.2e}", worst));
   return out;
 }
 

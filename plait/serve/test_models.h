@@ -375,11 +375,11 @@ inline Outcome run(const io::ModelFiles& files, const ServingOptions& options, c
     i64 next = 0;
     auto take = [&](std::span<const float> logits) {
       hash = hash_bytes(logits.data(), static_cast<i64>(logits.size_bytes()), hash);
-      next = kernels::top_margin(logits).id;
+      next = std::max_element(logits.begin(), logits.end()) - logits.begin();
     };
     if (q.all_rows) {
       s.forward_all(q.prompt, [&](i64, std::span<const float> l) {
-        rows.emplace_back(l.begin(), l.end());
+        if (s.rank() == 0) rows.emplace_back(l.begin(), l.end());
         take(l);
       });
     } else {
