@@ -13,7 +13,7 @@
 namespace plait::comm::PLAIT_JOIN_NAME {
 namespace {
 
-constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 16384, kAhead = 256;
+constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 32768, kAhead = 256;
 
 template <class T, int kBytes = 64>
 struct Vec {

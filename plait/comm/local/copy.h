@@ -19,8 +19,8 @@
 
 namespace plait::comm {
 
-inline constexpr i64 kBulkFrom = 4096;    // bytes; below, memcpy
-inline constexpr i64 kFetchUpTo = 8192;   // lines of the next slot to fetch ahead
+inline constexpr i64 kMovsbFrom = 4096, kStreamsFrom = 32768;  // bytes; below, memcpy
+inline constexpr i64 kFetchUpTo = 8192;                        // lines of the next slot to fetch ahead
 inline constexpr i64 kDemoteUpTo = 2048;  // contributions whose lines are pushed towards the shared cache
 inline constexpr i64 kTimedFrom = 4096;   // payloads whose copies are timed for the counters (two clock reads)
 
@@ -41,10 +41,11 @@ inline bool streams_are_better() {
 
 inline void copy_bytes(std::byte* to, const std::byte* from, i64 bytes) {
   if (bytes <= 0 || to == from) return;
-  if (bytes < kBulkFrom) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-  } else if (kSanitized || streams_are_better()) {
+  const bool streams = kSanitized || streams_are_better();
+  if (streams && bytes >= kStreamsFrom) {
     copy_streams(to, from, bytes);
+  } else if (streams || bytes < kMovsbFrom) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
   } else {
 #if defined(__x86_64__)
     auto n = static_cast<size_t>(bytes);
@@ -55,7 +56,7 @@ inline void copy_bytes(std::byte* to, const std::byte* from, i64 bytes) {
 
 /// Reads what a peer wrote. Loads beat rep movsb here (Xeon 6: 21 against 14 GB/s), four streams beat one (27).
 inline void copy_out(std::byte* to, const std::byte* from, i64 bytes) {
-  if (bytes < 16384) {
+  if (bytes < kStreamsFrom) {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
     return;
   }

@@ -10,9 +10,13 @@ namespace plait::comm {
 
 namespace {
 
-// Largest groups first. Two ranks move the same bytes either way, and one shot has one latency less. Measured with
-// bench_comm on 2 cores (4 ranks, two a core): see docs of the bench for the numbers.
-constexpr TwoShotFrom kTwoShot[] = {{8, 16 * 1024}, {4, 64 * 1024}, {3, 128 * 1024}};
+// Largest groups first. Two ranks move the same bytes either way, and one shot has one latency less. Measured on a
+// Xeon 6 with 2 cores for all ranks, us, one shot / two shots:
+//   ranks   16 KB        32 KB        64 KB        128 KB       256 KB      1 MB
+//   3       5.7 / 7.0    8.5 / 10     14 / 14      26 / 24      54 / 43     276 / 230
+//   4       6.8 / 8.4    11 / 11      18 / 16      36 / 29      74 / 51     357 / 285
+//   8       16 / 17      27 / 22      54 / 33      121 / 57     925 / 125   3000 / 670
+constexpr TwoShotFrom kTwoShot[] = {{8, 32 * 1024}, {4, 64 * 1024}, {3, 128 * 1024}};
 
 bool overlap(const void* a, i64 a_bytes, const void* b, i64 b_bytes) {
   auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
