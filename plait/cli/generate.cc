@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plait/cli/common.h"
+#include "plait/text/chat_template.h"
 #include "plait/text/stream_decoder.h"
 
 namespace plait::cli {
@@ -40,10 +41,24 @@ std::string prompt_text(const Options& o) {
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
+/// The prompt as a user's message, through the model's template. BOS stands once, whoever puts it.
+std::vector<i64> chat_tokens(const Options& o, const text::Tokenizer& t) {
+  std::vector<text::ChatMessage> messages;
+  if (!o.system.empty()) messages.push_back({"system", o.system});
+  messages.push_back({"user", prompt_text(o)});
+  const std::string text = text::render_chat(t, messages);
+  std::vector<i64> ids = t.encode(text, {.add_special = false, .parse_special = true});
+  if (t.bos() && (ids.empty() || ids[0] != *t.bos())) {
+    const auto around = t.encode("", {.add_special = true});
+    if (!around.empty() && around[0] == *t.bos()) ids.insert(ids.begin(), *t.bos());
+  }
+  return ids;
+}
+
 std::vector<i64> prompt_tokens(const Options& o, const text::Tokenizer& t) {
-  std::string text = prompt_text(o);
-  std::vector<i64> ids;
-  ids = t.encode(text, {.add_special = true, .parse_special = false});
+  if (!o.system.empty() && !o.chat) fail(Code::usage, "--system goes with --chat");
+  std::vector<i64> ids =
+      o.chat ? chat_tokens(o, t) : t.encode(prompt_text(o), {.add_special = true, .parse_special = false});
   if (ids.empty()) {  // an empty prompt is BOS alone
     if (!t.bos() && !t.eos()) fail(Code::usage, "an empty prompt, and the model has no BOS to begin with");
     ids.push_back(t.bos() ? *t.bos() : *t.eos());
@@ -154,9 +169,12 @@ void add_generate(Program& p) {
   CLI::App& app = *p.app.add_subcommand("generate", "Write text that goes on from a prompt");
   add_layout_options(app, o->model);
   add_run_options(app, o->model);
-  app.add_option("-p,--prompt", o->prompt, "The prompt; without it and --file: standard input");
-  app.add_option("-f,--file", o->file, "File with the prompt");
-  app.add_option("-n,--max-tokens", o->max_tokens, "Most tokens to write")->capture_default_str();
+  app.add_option("-p,--prompt", o->prompt, "The prompt; without it and --file: standard input")->group("Prompt");
+  app.add_option("-f,--file", o->file, "File with the prompt")->group("Prompt");
+  app.add_flag("--chat", o->chat, "The prompt is a user's message, put into the model's chat template")
+      ->group("Prompt");
+  app.add_option("--system", o->system, "With --chat: a system message before it")->group("Prompt");
+  app.add_option("-n,--max-tokens", o->max_tokens, "Most tokens to write")->capture_default_str()->group("Output");
   app.add_option("--temperature,--temp", o->sampling.temperature, "0: always the likeliest token")
       ->capture_default_str()
       ->group("Sampling");
@@ -172,9 +190,9 @@ void add_generate(Program& p) {
   app.add_option("--seed", o->sampling.seed, "A token is a function of seed, position and logits")
       ->capture_default_str()
       ->group("Sampling");
-  app.add_flag("--ignore-eos", o->ignore_eos, "Go on after the end of the text");
-  app.add_flag("--json", o->json, "One JSON object on stdout instead of text");
-  app.add_flag("-q,--quiet", o->quiet, "No figures on stderr");
+  app.add_flag("--ignore-eos", o->ignore_eos, "Go on after the end of the text")->group("Output");
+  app.add_flag("--json", o->json, "One JSON object on stdout instead of text")->group("Output");
+  app.add_flag("-q,--quiet", o->quiet, "No figures on stderr")->group("Output");
   app.footer(
       "Examples:\n  plait generate SmolLM2-135M-Instruct.Q4_1 -tp 2 -p \"The capital of France is\" -n 32\n  echo "
       "\"Once upon a time\" | plait generate stories260K.gguf --temp 0.8 --seed 7");
