@@ -25,6 +25,13 @@ void Batch::add_document(const std::vector<std::int32_t>& document_ids,
   sequence_edges.push_back(tokens());
 }
 
+std::vector<i64> TrainingPlan::sizes_of(const std::string& weight) const {
+  const Graph& g = micro->graph;
+  std::vector<i64> sizes;
+  for (char d : g.at(g.named.at(weight)).dims) sizes.push_back(g.size(d));
+  return sizes;
+}
+
 Symbols TrainingPlan::symbols(const Batch& b) const {
   Symbols s;
   s.size['T'] = b.tokens();

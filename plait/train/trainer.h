@@ -24,6 +24,8 @@ struct TrainingPlan {
   std::shared_ptr<const ShardedGraph> micro, update;
   i64 token_leaf = 256;
 
+  /// Sizes of a weight's dims.
+  std::vector<i64> sizes_of(const std::string& weight) const;
   /// T and its edges for a batch.
   Symbols symbols(const Batch& b) const;
 };
