@@ -9,7 +9,8 @@ namespace {
 
 /// CLI11 takes one-letter short options only: -tp and its like are rewritten before parsing.
 std::vector<std::string> rewritten(int argc, const char* const* argv) {
-  const std::pair<const char*, const char*> kLong[] = {{"-tp", "--tensor-parallel-size"}};
+  const std::pair<const char*, const char*> kLong[] = {
+      {"-tp", "--tensor-parallel-size"}, {"-dp", "--data-parallel-size"}, {"-cp", "--context-parallel-size"}};
   std::vector<std::string> args;
   bool plain = false;
   for (int i = 1; i < argc; i++) {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "plait/cli/common.h"
+#include "plait/cli/verify.h"
 #include "plait/serve/verify.h"
 
 namespace plait::cli {
@@ -16,6 +16,7 @@ struct Options {
   ModelOptions model;
   std::string prompt = kPrompt;
   i64 max_tokens = 16;
+  TrainVerifyOptions train;
   bool json = false, all = false;
 };
 
@@ -82,6 +83,7 @@ nlohmann::ordered_json to_json(const serve::VerifyResult& r) {
 
 int verify(const Options& o) {
   io::ModelFiles files(o.model.model);
+  if (o.train.train) return verify_train(files, plan_of(o.model), o.model.serving.dtype, o.train, o.json);
   auto tokenizer = open_tokenizer(files);
   serve::VerifyRequest q;
   q.prompt = tokenizer->encode(o.prompt, {.add_special = true, .parse_special = false});
@@ -135,6 +137,19 @@ void add_verify(Program& p) {
   app.add_option("-p,--prompt", o->prompt, "Text that both run on");
   app.add_option("-n,--max-tokens", o->max_tokens, "Greedy tokens that both write")->capture_default_str();
   app.add_flag("--all", o->all, "A line for each value of each layer instead of each kind");
+  app.add_flag("--train", o->train.train, "Training steps instead: loss, gradients, weights, moments")
+      ->group("Training");
+  app.add_option("--data-parallel-size,--dp", o->train.dp, "Ranks that share the documents (also -dp)")
+      ->group("Training")
+      ->capture_default_str();
+  app.add_option("--context-parallel-size,--cp", o->train.cp, "Ranks that share the tokens of a document (also -cp)")
+      ->group("Training")
+      ->capture_default_str();
+  app.add_option("--steps", o->train.steps, "Training steps")->group("Training")->capture_default_str();
+  app.add_option("--micro-batches", o->train.micro_batches, "Parts of a step, of the plan; the oracle has one")
+      ->group("Training")
+      ->capture_default_str();
+  app.add_option("--optimizer", o->train.optimizer, "adamw or sgd")->group("Training")->capture_default_str();
   app.add_flag("--json", o->json, "One JSON object on stdout");
   app.footer(
       "Examples:\n  plait verify SmolLM2-135M-Instruct.Q4_1 -tp 2\n  plait verify model.gguf --tensor-split 3,1 "

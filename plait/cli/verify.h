@@ -1,0 +1,17 @@
+// The part of `plait verify` that compares training steps.
+#pragma once
+#include "plait/cli/common.h"
+
+namespace plait::cli {
+
+struct TrainVerifyOptions {
+  bool train = false;
+  i64 dp = 1, cp = 1, steps = 1, micro_batches = 1;
+  std::string optimizer = "adamw";
+};
+
+/// Prints the comparison; 0 when all bits are the same, else 1.
+int verify_train(const io::ModelFiles& files, const Plan& tensor, const std::string& dtype, const TrainVerifyOptions& o,
+                 bool json);
+
+}  // namespace plait::cli
