@@ -1,0 +1,28 @@
+// What a training step needs under a plan, before a run: bytes of every rank by kind, and every collective of the two
+// graphs by phase.
+#pragma once
+#include "plait/train/trainer.h"
+
+namespace plait::train {
+
+struct TrainMemory {
+  i64 weights = 0, gradients = 0, moments = 0, activations = 0, inputs = 0;  // activations: the arena of micro
+  i64 total() const { return weights + gradients + moments + activations + inputs; }
+};
+
+struct TrainCollective {
+  std::string phase;  // forward, backward, update
+  std::string op, axis, cause;
+  i64 layers = 0, count = 0;  // layers: how many have one (0: of no layer)
+  i64 bytes = 0;              // payload of a rank, the largest
+};
+
+struct TrainExplanation {
+  std::vector<TrainMemory> memory;  // by rank
+  std::vector<TrainCollective> collectives;
+};
+
+/// tokens: of a micro-batch, in documents of `document` tokens.
+TrainExplanation explain(const TrainingPlan& plan, i64 tokens, i64 document);
+
+}  // namespace plait::train

@@ -1,0 +1,57 @@
+// What `explain --train` says of the small Llama: the famous counts.
+#include "plait/train/explain.h"
+
+#include <gtest/gtest.h>
+
+namespace plait::train {
+namespace {
+
+TrainExplanation of(const Plan& plan) {
+  ModelConfig c;
+  c.family = "llama";
+  c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 3, c.max_positions = 64;
+  c.tied = true;
+  return explain(make_training_plan(c, {}, {}, plan), 64, 16);
+}
+
+/// Collectives of an op on an axis in a phase, counted over those that layers have: a layer's share.
+i64 per_layer(const TrainExplanation& e, const std::string& phase, const std::string& op) {
+  i64 n = 0;
+  for (auto& c : e.collectives)
+    if (c.phase == phase && c.op == op && c.layers == 3) n += c.count;
+  return n / 3;
+}
+
+TEST(TrainExplain, TensorParallel) {
+  TrainExplanation e = of(Plan{{{"tp", 2, "KNFV", false, {}}}});
+  EXPECT_EQ(per_layer(e, "forward", "all_reduce"), 2);
+  EXPECT_EQ(per_layer(e, "backward", "all_reduce"), 2);
+  EXPECT_EQ(per_layer(e, "backward", "sum_overlap"), 0);
+  EXPECT_EQ(per_layer(of(Plan{{{"tp", 2, "NKFV", false, {}}}}), "backward", "sum_overlap"), 2);  // dk and dv
+}
+
+TEST(TrainExplain, SequenceParallelMovesTheSameBytes) {
+  TrainExplanation tp = of(Plan{{{"tp", 2, "KNFV", false, {}}}}), sp = of(Plan{{{"tp", 2, "KNFVT", false, {}}}});
+  EXPECT_EQ(per_layer(sp, "forward", "all_gather"), 2);
+  EXPECT_EQ(per_layer(sp, "forward", "reduce_scatter"), 2);
+  EXPECT_EQ(per_layer(sp, "backward", "reduce_scatter"), 2);
+  EXPECT_EQ(per_layer(sp, "forward", "all_reduce") + per_layer(sp, "backward", "all_reduce"), 0);
+  EXPECT_LT(sp.memory[0].activations, tp.memory[0].activations);
+}
+
+TEST(TrainExplain, DataParallelReducesEachGradientOnce) {
+  TrainExplanation e = of(Plan{{{"dp", 2, "T", true, {}}}});
+  i64 gradients = 0;
+  for (auto& c : e.collectives) {
+    EXPECT_EQ(c.phase, "update") << c.op << " of " << c.cause;
+    EXPECT_EQ(c.op, "all_reduce");
+    gradients += c.count;
+  }
+  // 3 layers of 9 weights, the embedding, the last norm; the loss; and no second exchange for the norm of the
+  // gradients.
+  EXPECT_EQ(gradients, 3 * 9 + 2 + 1);
+  EXPECT_EQ(e.memory[0].gradients, e.memory[1].gradients);
+}
+
+}  // namespace
+}  // namespace plait::train
