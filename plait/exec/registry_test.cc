@@ -266,74 +266,75 @@ void join(const View& part, const View& total, bool add, bool max) {
 }
 
 TEST_P(EveryOp, PartsGiveTheBitsOfTheWhole) {
-  for (auto& rule : rules_of(op())) {
-    Example e(op(), rule, DType::f32);
-    Tensors data = e.data(op());
-    auto run = evaluate(e.g, views(data), sizes());
-    const Node& n = e.g.nodes[static_cast<size_t>(e.g.at(e.out[0]).node)];
-    const kernels::Args whole = whole_args(e.g, n, sizes());
-    auto value = [&](ValueId v) -> View {
-      return e.g.at(v).kind == Kind::temp ? View(run.values[static_cast<size_t>(v)]) : View(data.at(e.g.at(v).name));
-    };
-    for (auto& [group, all] : whole.ranges) {
-      bool contracted = whole.contracted.find(group[0]) != std::string::npos, can = true;
-      for (char f : group) can &= op().whole.find(f) == std::string::npos && op().follows.count(f) == 0;
-      // A sum inside a row in f32 has no leaves to cut at; k is cut as the image of kg.
-      can &= !contracted || e.g.at(n.out[0]).type != Type::num || op().one_owner;
-      can &= !contracted || whole.leaves.count(group[0]) > 0 || op().one_owner || op().element_leaves ||
-             op().out[0] == Type::max;
-      can &= group != "k" || rule.find("(k g)") == std::string::npos;
-      can &= op().name != "kv_write" || group != "t";  // slots of the parts are the batcher's choice
-      if (!can) continue;
-      std::vector<Tensor> totals;
-      for (ValueId v : n.out) {
-        totals.emplace_back(e.g.at(v).dtype, whole_box(e.g.at(v).dims, sizes()));
-        if (e.g.at(v).type == Type::max) std::fill_n(totals.back().as<float>(), totals.back().elements(), -INFINITY);
+  for (const kernels::Kernel& kernel : kernels::reference_kernels(op().name, DType::f32))
+    for (auto& rule : rules_of(op())) {
+      Example e(op(), rule, DType::f32);
+      Tensors data = e.data(op());
+      auto run = evaluate(e.g, views(data), sizes());
+      const Node& n = e.g.nodes[static_cast<size_t>(e.g.at(e.out[0]).node)];
+      const kernels::Args whole = whole_args(e.g, n, sizes());
+      auto value = [&](ValueId v) -> View {
+        return e.g.at(v).kind == Kind::temp ? View(run.values[static_cast<size_t>(v)]) : View(data.at(e.g.at(v).name));
+      };
+      for (auto& [group, all] : whole.ranges) {
+        bool contracted = whole.contracted.find(group[0]) != std::string::npos, can = true;
+        for (char f : group) can &= op().whole.find(f) == std::string::npos && op().follows.count(f) == 0;
+        // A sum inside a row in f32 has no leaves to cut at; k is cut as the image of kg.
+        can &= !contracted || e.g.at(n.out[0]).type != Type::num || op().one_owner;
+        can &= !contracted || whole.leaves.count(group[0]) > 0 || op().one_owner || op().element_leaves ||
+               op().out[0] == Type::max;
+        can &= group != "k" || rule.find("(k g)") == std::string::npos;
+        can &= op().name != "kv_write" || group != "t";  // slots of the parts are the batcher's choice
+        if (!can) continue;
+        std::vector<Tensor> totals;
+        for (ValueId v : n.out) {
+          totals.emplace_back(e.g.at(v).dtype, whole_box(e.g.at(v).dims, sizes()));
+          if (e.g.at(v).type == Type::max) std::fill_n(totals.back().as<float>(), totals.back().elements(), -INFINITY);
+        }
+        for (Range part : parts_of(whole, group)) {
+          kernels::Args a = whole;
+          a.ranges[group] = part;
+          if (group == "kg" && !part.empty()) a.ranges["k"] = {part.begin / a.group, (part.end - 1) / a.group + 1};
+          if (group == "kg" && part.empty()) a.ranges["k"] = {0, 0};
+          if (auto f = op().follows.find('s'); f != op().follows.end() && group == "t" && !part.empty())
+            a.ranges["s"] = {kSequences[static_cast<size_t>(sequence_of(part.begin))], part.end};
+          std::vector<Tensor> in, out;
+          auto box = [&](const kernels::Term& t) {
+            Box b;
+            for (auto& g : t) b.push_back(a.range(g));
+            return b;
+          };
+          for (size_t i = 0; i < n.in.size(); i++) {
+            in.push_back(cut(value(n.in[i]), box(n.rule.in[i])));
+            a.in.push_back(in.back());
+          }
+          for (size_t i = 0; i < n.out.size(); i++) {
+            out.emplace_back(e.g.at(n.out[i]).dtype, box(n.rule.out[i]));
+            std::memset(out.back().data, 0x5a, static_cast<size_t>(out.back().buffer.bytes()));
+            a.out.push_back(out.back());
+          }
+          auto prepared = kernel.prepare(a);
+          ASSERT_TRUE(static_cast<bool>(prepared)) << prepared.why();
+          kernels::Team team(1);
+          kernels::Context context{team};
+          (*prepared)(context);
+          EXPECT_FALSE(context.overflow);
+          for (size_t i = 0; i < n.out.size(); i++) {
+            bool added = contracted || e.g.at(n.out[i]).type == Type::sum;
+            bool max = e.g.at(n.out[i]).type == Type::max;
+            if (out[i].dtype == DType::i64)
+              join<i64>(out[i], totals[i], added, false);
+            else if (out[i].dtype == DType::i32)
+              join<std::int32_t>(out[i], totals[i], added, false);
+            else
+              join<float>(out[i], totals[i], added, max);
+          }
+        }
+        for (size_t i = 0; i < n.out.size(); i++)
+          EXPECT_EQ(std::memcmp(totals[i].data, value(n.out[i]).data, static_cast<size_t>(totals[i].buffer.bytes())), 0)
+              << kernel.name << ", " << rule << ": output " << i << " cut along " << group;
       }
-      for (Range part : parts_of(whole, group)) {
-        kernels::Args a = whole;
-        a.ranges[group] = part;
-        if (group == "kg" && !part.empty()) a.ranges["k"] = {part.begin / a.group, (part.end - 1) / a.group + 1};
-        if (group == "kg" && part.empty()) a.ranges["k"] = {0, 0};
-        if (auto f = op().follows.find('s'); f != op().follows.end() && group == "t" && !part.empty())
-          a.ranges["s"] = {kSequences[static_cast<size_t>(sequence_of(part.begin))], part.end};
-        std::vector<Tensor> in, out;
-        auto box = [&](const kernels::Term& t) {
-          Box b;
-          for (auto& g : t) b.push_back(a.range(g));
-          return b;
-        };
-        for (size_t i = 0; i < n.in.size(); i++) {
-          in.push_back(cut(value(n.in[i]), box(n.rule.in[i])));
-          a.in.push_back(in.back());
-        }
-        for (size_t i = 0; i < n.out.size(); i++) {
-          out.emplace_back(e.g.at(n.out[i]).dtype, box(n.rule.out[i]));
-          std::memset(out.back().data, 0x5a, static_cast<size_t>(out.back().buffer.bytes()));
-          a.out.push_back(out.back());
-        }
-        auto prepared = kernels::reference_kernels(op().name, DType::f32)[0].prepare(a);
-        ASSERT_TRUE(static_cast<bool>(prepared)) << prepared.why();
-        kernels::Team team(1);
-        kernels::Context context{team};
-        (*prepared)(context);
-        EXPECT_FALSE(context.overflow);
-        for (size_t i = 0; i < n.out.size(); i++) {
-          bool added = contracted || e.g.at(n.out[i]).type == Type::sum;
-          bool max = e.g.at(n.out[i]).type == Type::max;
-          if (out[i].dtype == DType::i64)
-            join<i64>(out[i], totals[i], added, false);
-          else if (out[i].dtype == DType::i32)
-            join<std::int32_t>(out[i], totals[i], added, false);
-          else
-            join<float>(out[i], totals[i], added, max);
-        }
-      }
-      for (size_t i = 0; i < n.out.size(); i++)
-        EXPECT_EQ(std::memcmp(totals[i].data, value(n.out[i]).data, static_cast<size_t>(totals[i].buffer.bytes())), 0)
-            << rule << ": output " << i << " cut along " << group;
     }
-  }
 }
 
 }  // namespace

@@ -84,8 +84,8 @@ struct Softmax {
     std::fill(total.begin(), total.end(), Fixed(0));
     for (size_t b = 0; b < blocks; b++) {
       R w = exp(block_m[b] - top);
-      l += sums.fixed(block_l[b] * w, c);
-      for (size_t h = 0; h < total.size(); h++) total[h] += sums.fixed(block_o[b * total.size() + h] * w, c);
+      l += sums.fixed(block_l[b] * w, c.overflow);
+      for (size_t h = 0; h < total.size(); h++) total[h] += sums.fixed(block_o[b * total.size() + h] * w, c.overflow);
     }
     const R whole = sums.number(l);
     for (size_t h = 0; h < total.size(); h++) out(static_cast<i64>(h), sums.number(total[h]) / whole);
@@ -101,11 +101,11 @@ i64 first_of(const Indices& sequence, i64 t) {
 
 template <class R>
 Run attention(const Args& a) {
-  return [q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
-          sequence = Indices(a.in[4]), out = Heads<R>(a.out[0]), lse = Rows<R>(a.out[1]), tokens = a.range("t"),
-          heads = a.range("kg"), group = a.group,
-          softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), a.in[1].size(0), a.model_leaves)](
-             Context& c) mutable {
+  return fast([q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
+               sequence = Indices(a.in[4]), out = Heads<R>(a.out[0]), lse = Rows<R>(a.out[1]), tokens = a.range("t"),
+               heads = a.range("kg"), group = a.group,
+               softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), a.in[1].size(0), a.model_leaves)](
+                  Context& c) mutable {
     for (i64 t = tokens.begin; t < tokens.end; t++) {
       const i64 s0 = first_of(sequence, t);
       for (i64 n = heads.begin; n < heads.end; n++)
@@ -114,18 +114,18 @@ Run attention(const Args& a) {
                     q, t, n, k, v, n / group, position(s0), t - s0 + 1, [&](i64 s) { return s0 + s; },
                     [&](i64 h, R x) { out.set(t, n, h, x); }, c));
     }
-  };
+  });
 }
 
 template <class R>
 Run attention_paged(const Args& a) {
   const i64 page = static_cast<i64>(a.attr("page")), pages = a.in[5].size(1);
-  return [q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
-          sequence = Indices(a.in[4]), table = Indices(a.in[5]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
-          heads = a.range("kg"), group = a.group, page, pages, width = a.in[0].size(2),
-          window = static_cast<i64>(a.attr("window", 0)), slots = a.in[1].box[0],
-          softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), pages * page,
-                               std::max(a.model_leaves, ceil_div(pages * page, kBlock)))](Context& c) mutable {
+  return fast([q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
+               sequence = Indices(a.in[4]), table = Indices(a.in[5]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
+               heads = a.range("kg"), group = a.group, page, pages, width = a.in[0].size(2),
+               window = static_cast<i64>(a.attr("window", 0)), slots = a.in[1].box[0],
+               softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), pages * page,
+                                    std::max(a.model_leaves, ceil_div(pages * page, kBlock)))](Context& c) mutable {
     for (i64 t = tokens.begin; t < tokens.end; t++) {
       const i64 b = sequence(t), first = window > 0 ? std::max<i64>(0, position(t) - window + 1) : 0;
       const i64 keys = position(t) + 1 - first;
@@ -146,7 +146,7 @@ Run attention_paged(const Args& a) {
         softmax.row(
             q, t, n, k, v, n / group, 0, keys, slot, [&](i64 h, R x) { out.set(t, n, h, x); }, c);
     }
-  };
+  });
 }
 
 template <class R>
@@ -215,8 +215,8 @@ struct Gradient {
           for (i64 s = first; s < tokens.end; s++)
             for (i64 h = 0; h < width; h++) {
               auto at = static_cast<size_t>((s - first) * width + h);
-              dk_sums.add(dk.at(s, kv, h), chain_k[at], c);
-              dv_sums.add(dv.at(s, kv, h), chain_v[at], c);
+              dk_sums.add(dk.at(s, kv, h), chain_k[at], c.overflow);
+              dv_sums.add(dv.at(s, kv, h), chain_v[at], c.overflow);
             }
           n0 = n1;
         }
@@ -225,7 +225,7 @@ struct Gradient {
 
 template <class R>
 Run attention_vjp(const Args& a) {
-  return [g = Gradient<R>(a)](Context& c) mutable { g.run(c); };
+  return fast([g = Gradient<R>(a)](Context& c) mutable { g.run(c); });
 }
 
 }  // namespace

@@ -9,87 +9,89 @@ namespace {
 
 template <class R>
 Run row_max(const Args& a) {
-  return [x = Rows<R>(a.in[0]), out = Rows<R>(a.out[0]), rows = a.range("t"), columns = a.range("v")](Context&) {
+  return fast([x = Rows<R>(a.in[0]), out = Rows<R>(a.out[0]), rows = a.range("t"), columns = a.range("v")](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++) {
       R m = -INFINITY;
       for (i64 v = columns.begin; v < columns.end; v++) m = std::max(m, x(t, v));
       out.set(t, m);
     }
-  };
+  });
 }
 
 template <class R>
 Run sum_exp(const Args& a) {
-  return [x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
-          sums = Sums<R>(a.out[0], a.exponent, a.model_leaves), leaves = leaves_or_whole(a, 'v', "v")](Context& c) {
+  return fast([x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
+               sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
+               leaves = leaves_or_whole(a, 'v', "v")](Context& c) {
     sums.zero();
     for (i64 t = rows.begin; t < rows.end; t++)
       for (Range leaf : leaves)
         sums.add(out.at(t), lane_sum<R>(leaf.size(), [&](R s, i64 i) { return s + exp(x(t, leaf.begin + i) - m(t)); }),
-                 c);
-  };
+                 c.overflow);
+  });
 }
 
 template <class R>
 Run sum_exp_dx(const Args& a) {
-  return [x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), d = Rows<R>(a.in[2]), out = Rows<R>(a.out[0]),
-          rows = a.range("t"), columns = a.range("v")](Context&) {
+  return fast([x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), d = Rows<R>(a.in[2]), out = Rows<R>(a.out[0]),
+               rows = a.range("t"), columns = a.range("v")](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++)
       for (i64 v = columns.begin; v < columns.end; v++) out.set(t, v, d(t) * exp(x(t, v) - m(t)));
-  };
+  });
 }
 
 template <class R>
 Run pick(const Args& a) {
-  return [x = Rows<R>(a.in[0]), target = Indices(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
-          owned = a.range("v")](Context&) {
+  return fast([x = Rows<R>(a.in[0]), target = Indices(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
+               owned = a.range("v")](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++) out.set(t, inside(target(t), owned) ? x(t, target(t)) : R(0));
-  };
+  });
 }
 
 template <class R>
 Run pick_dx(const Args& a) {
-  return [target = Indices(a.in[0]), d = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
-          columns = a.range("v")](Context&) {
+  return fast([target = Indices(a.in[0]), d = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
+               columns = a.range("v")](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++)
       for (i64 v = columns.begin; v < columns.end; v++) out.set(t, v, target(t) == v ? d(t) : R(0));
-  };
+  });
 }
 
 template <class R>
 Run nll(const Args& a) {
-  return [m = Rows<R>(a.in[0]), sum = Rows<R>(a.in[1]), picked = Rows<R>(a.in[2]), target = Indices(a.in[3]),
-          out = Rows<R>(a.out[0]), rows = a.range("t")](Context&) {
+  return fast([m = Rows<R>(a.in[0]), sum = Rows<R>(a.in[1]), picked = Rows<R>(a.in[2]), target = Indices(a.in[3]),
+               out = Rows<R>(a.out[0]), rows = a.range("t")](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++) out.set(t, target(t) < 0 ? R(0) : (m(t) - picked(t)) + log(sum(t)));
-  };
+  });
 }
 
 template <class R>
 Run nll_dsum(const Args& a) {
-  return [sum = Rows<R>(a.in[0]), target = Indices(a.in[1]), d = Rows<R>(a.in[2]), out = Rows<R>(a.out[0]),
-          rows = a.range("t")](Context&) {
+  return fast([sum = Rows<R>(a.in[0]), target = Indices(a.in[1]), d = Rows<R>(a.in[2]), out = Rows<R>(a.out[0]),
+               rows = a.range("t")](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++) out.set(t, target(t) < 0 ? R(0) : d(t) / sum(t));
-  };
+  });
 }
 
 template <class R>
 Run nll_dpick(const Args& a) {
-  return [target = Indices(a.in[0]), d = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t")](Context&) {
-    for (i64 t = rows.begin; t < rows.end; t++) out.set(t, target(t) < 0 ? R(0) : -d(t));
-  };
+  return fast(
+      [target = Indices(a.in[0]), d = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t")](Context&) {
+        for (i64 t = rows.begin; t < rows.end; t++) out.set(t, target(t) < 0 ? R(0) : -d(t));
+      });
 }
 
 template <class R>
 Run sum_tokens(const Args& a) {
-  return [x = Rows<R>(a.in[0]), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
-          leaves = leaves_or_whole(a, 't', "t")](Context& c) {
+  return fast([x = Rows<R>(a.in[0]), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
+               leaves = leaves_or_whole(a, 't', "t")](Context& c) {
     sums.zero();
     for (Range leaf : leaves) {
       R s = 0;
       for (i64 t = leaf.begin; t < leaf.end; t++) s += x(t);
-      sums.add(0, s, c);
+      sums.add(0, s, c.overflow);
     }
-  };
+  });
 }
 
 }  // namespace

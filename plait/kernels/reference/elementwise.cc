@@ -15,13 +15,13 @@ Run each(const Args& a, F f) {
   PLAIT_CHECK(a.in.size() == N, "{}: {} operands, want {}", a.op, a.in.size(), N);
   std::array<Numbers<R>, N> in;
   for (size_t i = 0; i < N; i++) in[i] = Numbers<R>(a.in[i]);
-  return [loop = Loop::over_all(a, a.out_terms[0]), in, out = Numbers<R>(a.out[0]), f](Context&) {
+  return fast([loop = Loop::over_all(a, a.out_terms[0]), in, out = Numbers<R>(a.out[0]), f](Context&) {
     loop.each([&](const i64* at) {
       std::array<R, N> x;
       for (size_t i = 0; i < N; i++) x[i] = in[i][at[i]];
       out.set(at[N], f(x));
     });
-  };
+  });
 }
 
 template <class R>
@@ -40,8 +40,9 @@ Run add_sums(const Args& a) {
 
 template <class R>
 Run finish(const Args& a) {
-  return [loop = Loop::over_all(a, a.out_terms[0]), x = Sums<R>(a.in[0], a.exponent, a.model_leaves),
-          out = Numbers<R>(a.out[0])](Context&) { loop.each([&](const i64* at) { out.set(at[1], x.get(at[0])); }); };
+  return fast(
+      [loop = Loop::over_all(a, a.out_terms[0]), x = Sums<R>(a.in[0], a.exponent, a.model_leaves),
+       out = Numbers<R>(a.out[0])](Context&) { loop.each([&](const i64* at) { out.set(at[1], x.get(at[0])); }); });
 }
 
 template <class R>
@@ -53,21 +54,21 @@ Run copy(const Args& a) {
 Run read(const Args& a) {
   auto size = static_cast<size_t>(info(a.in[0].dtype).block_bytes);
   PLAIT_CHECK(a.in[0].dtype == a.out[0].dtype, "read: {} into {}", name_of(a.in[0].dtype), name_of(a.out[0].dtype));
-  return [loop = Loop::over_all(a, a.out_terms[0]), from = a.in[0].as<std::byte>(), to = a.out[0].as<std::byte>(),
-          size](Context&) {
+  return fast([loop = Loop::over_all(a, a.out_terms[0]), from = a.in[0].as<std::byte>(), to = a.out[0].as<std::byte>(),
+               size](Context&) {
     loop.each([&](const i64* at) {
       std::memmove(to + at[1] * static_cast<i64>(size), from + at[0] * static_cast<i64>(size), size);
     });
-  };
+  });
 }
 
 Run zero(const Args& a) {
   auto size = static_cast<size_t>(info(a.out[0].dtype).block_bytes);
   Loop loop(a, a.out_terms[0]);
   loop.walk(a, a.out[0], a.out_terms[0]);
-  return [loop, to = a.out[0].as<std::byte>(), size](Context&) {
+  return fast([loop, to = a.out[0].as<std::byte>(), size](Context&) {
     loop.each([&](const i64* at) { std::memset(to + at[0] * static_cast<i64>(size), 0, size); });
-  };
+  });
 }
 
 template <class R>
@@ -128,9 +129,9 @@ Run dropout(const Args& a) {
   auto whole = [&](const char* name) { return static_cast<u64>(static_cast<i64>(a.attr(name, 0))); };
   const double p = a.attr("p");
   PLAIT_CHECK(p >= 0 && p < 1, "dropout: p is {}", p);
-  return [x = Numbers<R>(a.in[0]), number = a.in[1], out = Numbers<R>(a.out[0]), in_box = a.in[0], out_box = a.out[0],
-          rows = a.range(a.out_terms[0][0]), columns = a.range(a.out_terms[0][1]),
-          key = mix64(whole("seed")) ^ (whole("stream") + 1), p, scale = static_cast<R>(1 / (1 - p))](Context&) {
+  return fast([x = Numbers<R>(a.in[0]), number = a.in[1], out = Numbers<R>(a.out[0]), in_box = a.in[0],
+               out_box = a.out[0], rows = a.range(a.out_terms[0][0]), columns = a.range(a.out_terms[0][1]),
+               key = mix64(whole("seed")) ^ (whole("stream") + 1), p, scale = static_cast<R>(1 / (1 - p))](Context&) {
     for (i64 t = rows.begin; t < rows.end; t++) {
       auto token = static_cast<u64>(number.as<std::int32_t>()[t - number.box[0].begin]);
       for (i64 d = columns.begin; d < columns.end; d++) {
@@ -139,7 +140,7 @@ Run dropout(const Args& a) {
         out.set((t - out_box.box[0].begin) * out_box.stride(0) + d - out_box.box[1].begin, keep ? v * scale : R(0));
       }
     }
-  };
+  });
 }
 
 template <class R>
@@ -189,16 +190,17 @@ double whole_power(double b, i64 n) {
 template <class R>
 Run adamw_w(const Args& a) {
   Loop loop = Loop::over_all(a, a.out_terms[0]);
-  return [loop, w = Numbers<R>(a.in[0]), m = Numbers<R>(a.in[1]), v = Numbers<R>(a.in[2]), rate = Numbers<R>(a.in[3]),
-          step = Numbers<R>(a.in[4]), out = Numbers<R>(a.out[0]), b1 = a.attr("beta1"), b2 = a.attr("beta2"),
-          eps = static_cast<R>(a.attr("eps")), decay = static_cast<R>(a.attr("decay"))](Context&) {
+  return fast([loop, w = Numbers<R>(a.in[0]), m = Numbers<R>(a.in[1]), v = Numbers<R>(a.in[2]),
+               rate = Numbers<R>(a.in[3]), step = Numbers<R>(a.in[4]), out = Numbers<R>(a.out[0]), b1 = a.attr("beta1"),
+               b2 = a.attr("beta2"), eps = static_cast<R>(a.attr("eps")),
+               decay = static_cast<R>(a.attr("decay"))](Context&) {
     const i64 n = std::llround(static_cast<double>(step[0]));
     const R c1 = static_cast<R>(1 - whole_power(b1, n)), c2 = static_cast<R>(1 - whole_power(b2, n)), r = rate[0];
     loop.each([&](const i64* at) {
       R x = w[at[0]], move = (m[at[1]] / c1) / (std::sqrt(v[at[2]] / c2) + eps);
       out.set(at[5], std::fma(-r, std::fma(decay, x, move), x));
     });
-  };
+  });
 }
 
 }  // namespace

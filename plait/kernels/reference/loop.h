@@ -19,6 +19,7 @@ struct Numbers {
   Numbers() = default;
   explicit Numbers(const View& v) : data(v.data), dtype(v.dtype) {}
   R operator[](i64 i) const {
+    if (dtype == (sizeof(R) == 4 ? DType::f32 : DType::f64)) return static_cast<const R*>(data)[i];
     switch (dtype) {
       case DType::f32:
         return static_cast<R>(static_cast<const float*>(data)[i]);
@@ -73,10 +74,10 @@ struct Sums {
     if (bytes > 0) std::memset(data, 0, static_cast<size_t>(bytes));
   }
   /// A leaf as an integer, nearest even; 0 and the flag where it is too large or no number.
-  Fixed fixed(R leaf, Context& c) const {
+  Fixed fixed(R leaf, bool& overflow) const {
     R y = leaf * up;
     if (!(std::fabs(y) < limit)) {
-      c.overflow = true;
+      overflow = true;
       return 0;
     }
     if constexpr (sizeof(R) == 4)
@@ -86,11 +87,11 @@ struct Sums {
   }
   R number(Fixed q) const { return static_cast<R>(q) * down; }
 
-  void add(i64 i, R leaf, Context& c) const {
+  void add(i64 i, R leaf, bool& overflow) const {
     if (exact) {
-      static_cast<Fixed*>(data)[i] += fixed(leaf, c);
+      static_cast<Fixed*>(data)[i] += fixed(leaf, overflow);
     } else {
-      if (!std::isfinite(leaf)) c.overflow = true;
+      if (!std::isfinite(leaf)) overflow = true;
       static_cast<R*>(data)[i] += leaf;
     }
   }
@@ -167,6 +168,25 @@ inline std::vector<Range> leaves_or_whole(const Args& a, char f, const std::stri
   if (a.leaves.count(f) > 0) return a.leaves_in(f, g);
   Range r = a.range(g);
   return r.empty() ? std::vector<Range>{} : std::vector<Range>{r};
+}
+
+/// f(a...) with the instructions of AVX2 and fma where the processor has them: one instruction for each fma in place of
+/// a library call, and the same bits.
+template <class F, class... A>
+__attribute__((target("avx2,fma"), flatten)) void call_avx2(F& f, A&&... a) {
+  f(a...);
+}
+template <class F, class... A>
+void call_fast(F& f, A&&... a) {
+  if (isa() >= Isa::avx2)
+    call_avx2(f, a...);
+  else
+    f(a...);
+}
+
+template <class Body>
+Run fast(Body body) {
+  return [body = std::move(body)](Context& c) mutable { call_fast(body, c); };
 }
 
 /// Why this kernel does not take these views, or empty.

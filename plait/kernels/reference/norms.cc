@@ -38,33 +38,33 @@ struct Norm {
 
 template <class R>
 Run rms_norm(const Args& a) {
-  return [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), out = Rows<R>(a.out[0])](Context&) {
+  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), out = Rows<R>(a.out[0])](Context&) {
     for (i64 t = norm.t.begin; t < norm.t.end; t++) {
       R r = norm.inverse_rms(t);
       for (i64 d = 0; d < norm.width; d++) out.set(t, d, norm.x(t, d) * r * gain(d));
     }
-  };
+  });
 }
 
 /// dx = r (dy g - x c), c = r^2 mean(dy g x).
 template <class R>
 Run rms_norm_dx(const Args& a) {
-  return [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
+  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
     for (i64 t = norm.t.begin; t < norm.t.end; t++) {
       R r = norm.inverse_rms(t);
       R dot = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d) * gain(d), norm.x(t, d), s); });
       R c = dot * r * r / static_cast<R>(norm.width);
       for (i64 d = 0; d < norm.width; d++) out.set(t, d, r * std::fma(-norm.x(t, d), c, dy(t, d) * gain(d)));
     }
-  };
+  });
 }
 
 /// A chain per column over the tokens of each leaf; f(t) prepares a token, g(t, d) is its factor.
 template <class R, class Prepare, class Factor>
 Run gain_gradient(const Args& a, Prepare prepare_row, Factor factor) {
-  return [norm = Norm<R>(a), dy = Rows<R>(a.in[1]), leaves = leaves_or_whole(a, 't', "t"),
-          sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
-          chain = std::vector<R>(static_cast<size_t>(a.in[0].size(1))), prepare_row, factor](Context& c) mutable {
+  return fast([norm = Norm<R>(a), dy = Rows<R>(a.in[1]), leaves = leaves_or_whole(a, 't', "t"),
+               sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
+               chain = std::vector<R>(static_cast<size_t>(a.in[0].size(1))), prepare_row, factor](Context& c) mutable {
     sums.zero();
     for (Range leaf : leaves) {
       std::fill(chain.begin(), chain.end(), R(0));
@@ -75,9 +75,9 @@ Run gain_gradient(const Args& a, Prepare prepare_row, Factor factor) {
           chain[d] = std::fma(dy(t, column), factor(norm, row, t, column), chain[d]);
         }
       }
-      for (size_t d = 0; d < chain.size(); d++) sums.add(static_cast<i64>(d), chain[d], c);
+      for (size_t d = 0; d < chain.size(); d++) sums.add(static_cast<i64>(d), chain[d], c.overflow);
     }
-  };
+  });
 }
 
 template <class R>
@@ -97,18 +97,20 @@ Run layer_norm_dgain(const Args& a) {
 
 template <class R>
 Run layer_norm(const Args& a) {
-  return [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), shift = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
-    for (i64 t = norm.t.begin; t < norm.t.end; t++) {
-      auto [mean, inverse] = norm.moments(t);
-      for (i64 d = 0; d < norm.width; d++) out.set(t, d, std::fma((norm.x(t, d) - mean) * inverse, gain(d), shift(d)));
-    }
-  };
+  return fast(
+      [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), shift = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
+        for (i64 t = norm.t.begin; t < norm.t.end; t++) {
+          auto [mean, inverse] = norm.moments(t);
+          for (i64 d = 0; d < norm.width; d++)
+            out.set(t, d, std::fma((norm.x(t, d) - mean) * inverse, gain(d), shift(d)));
+        }
+      });
 }
 
 /// dx = r (a - mean(a) - x^ mean(a x^)), a = dy g.
 template <class R>
 Run layer_norm_dx(const Args& a) {
-  return [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
+  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
     const auto n = static_cast<R>(norm.width);
     for (i64 t = norm.t.begin; t < norm.t.end; t++) {
       auto m = norm.moments(t);
@@ -118,7 +120,7 @@ Run layer_norm_dx(const Args& a) {
       for (i64 d = 0; d < norm.width; d++)
         out.set(t, d, m.inverse * std::fma(-hat(d), along, std::fma(dy(t, d), gain(d), -plain)));
     }
-  };
+  });
 }
 
 }  // namespace

@@ -5,18 +5,12 @@
 // anew.
 #include <algorithm>
 
-#include "plait/kernels/reference/loop.h"
+#include "plait/kernels/reference/chain.h"
 #include "plait/kernels/reference/reference.h"
 
 namespace plait::kernels::reference {
 
 namespace {
-
-/// Offsets of the contracted elements of each operand, in order; where leaves end.
-struct Chain {
-  std::vector<i64> x, y;
-  std::vector<char> last;
-};
 
 /// The contracted factors, the one with leaves first.
 std::string chain_order(const Args& a) {
@@ -26,99 +20,103 @@ std::string chain_order(const Args& a) {
   return order;
 }
 
-Chain chain_of(const Args& a, bool exact) {
+}  // namespace
+
+Chain chain_of(const Args& a, bool exact, bool pairs) {
   const std::string order = chain_order(a);
   std::vector<std::string> groups;
   for (char f : order) groups.emplace_back(1, f);
   Loop loop(a, groups);
   for (size_t i = 0; i < a.in.size(); i++) loop.walk(a, a.in[i], a.in_terms[i]);
-  // dims of output groups contribute through the outer loop, whose base also holds the begin of their boxes
+  // Dims of output groups contribute through the outer loop, whose base also holds the begin of their boxes.
   Chain c;
   loop.each([&](const i64* at) {
     c.x.push_back(at[0]);
     c.y.push_back(a.in.size() > 1 ? at[1] : 0);
-    c.last.push_back(0);
   });
-  if (c.last.empty()) return c;
-  if (order.empty() || !exact || a.leaves.count(order[0]) == 0) {
-    c.last.back() = 1;
-    return c;
+  c.last.resize(c.x.size());
+  if (c.x.empty()) return c;
+  c.last.back() = 1;
+  if (exact && !order.empty() && a.leaves.count(order[0]) > 0) {
+    const Range r = a.range(groups[0]);
+    const i64 inner = c.size() / r.size();
+    for (Range leaf : a.leaves_in(order[0], groups[0]))
+      c.last[static_cast<size_t>((leaf.end - r.begin) * inner - 1)] = 1;
   }
-  Range r = a.range(groups[0]);
-  auto inner = static_cast<i64>(c.last.size()) / r.size();
-  for (Range leaf : a.leaves_in(order[0], groups[0])) c.last[static_cast<size_t>((leaf.end - r.begin) * inner - 1)] = 1;
+  if (!pairs) return c;
+  for (size_t first = 0, j = 0; j < c.x.size(); first = ++j) {
+    for (; c.last[j] == 0; j++)
+      if ((j - first) % 2 == 0) {
+        std::swap(c.x[j], c.x[j + 1]);
+        std::swap(c.y[j], c.y[j + 1]);
+      }
+  }
   return c;
 }
+
+namespace {
 
 template <class R>
 Run matmul(const Args& a) {
   const bool exact = a.out[0].dtype == Sums<R>::kDType;
-  const bool pairs = a.in[0].dtype == DType::bf16 && a.in[1].dtype == DType::bf16;
-  return [loop = Loop::over_all(a, a.out_terms[0]), chain = chain_of(a, exact), x = Numbers<R>(a.in[0]),
-          y = Numbers<R>(a.in[1]), out = Numbers<R>(a.out[0]), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
-          exact, pairs](Context& c) {
+  return fast([loop = Loop::over_all(a, a.out_terms[0]), chain = chain_of(a, exact, in_pairs(a)),
+               x = Numbers<R>(a.in[0]), y = Numbers<R>(a.in[1]), out = Numbers<R>(a.out[0]),
+               sums = Sums<R>(a.out[0], a.exponent, a.model_leaves), exact](Context& c) {
     if (exact) sums.zero();
     loop.each([&](const i64* at) {
       R s = 0;
-      const size_t n = chain.x.size();
-      size_t first = 0;  // of the leaf
-      for (size_t j = 0; j < n; j++) {
-        auto step = [&](size_t k) { s = std::fma(x[at[0] + chain.x[k]], y[at[1] + chain.y[k]], s); };
-        const bool odd = (j - first) % 2 == 1;
-        if (!pairs || odd || chain.last[j] != 0) step(j);  // the last of an odd number has no partner
-        if (pairs && odd) step(j - 1);
-        if (chain.last[j] == 0) continue;
-        if (exact) {
-          sums.add(at[2], s, c);
-          s = 0;
-        }
-        first = j + 1;
+      for (size_t j = 0; j < chain.x.size(); j++) {
+        s = std::fma(x[at[0] + chain.x[j]], y[at[1] + chain.y[j]], s);
+        if (!exact || chain.last[j] == 0) continue;
+        sums.add(at[2], s, c.overflow);
+        s = 0;
       }
       if (!exact) out.set(at[2], s);
     });
-  };
+  });
 }
 
 template <class R>
 Run bias(const Args& a) {
-  return [loop = Loop::over_all(a, a.out_terms[0]), x = Numbers<R>(a.in[0]), b = Numbers<R>(a.in[1]),
-          out = Numbers<R>(a.out[0])](Context&) {
+  return fast([loop = Loop::over_all(a, a.out_terms[0]), x = Numbers<R>(a.in[0]), b = Numbers<R>(a.in[1]),
+               out = Numbers<R>(a.out[0])](Context&) {
     loop.each([&](const i64* at) { out.set(at[2], x[at[0]] + b[at[1]]); });
-  };
+  });
 }
 
 template <class R>
 Run sum_rows(const Args& a) {
-  return [loop = Loop::over_all(a, a.out_terms[0]), chain = chain_of(a, true), x = Numbers<R>(a.in[0]),
-          sums = Sums<R>(a.out[0], a.exponent, a.model_leaves)](Context& c) {
+  return fast([loop = Loop::over_all(a, a.out_terms[0]), chain = chain_of(a, true), x = Numbers<R>(a.in[0]),
+               sums = Sums<R>(a.out[0], a.exponent, a.model_leaves)](Context& c) {
     sums.zero();
     loop.each([&](const i64* at) {
       R s = 0;
       for (size_t j = 0; j < chain.x.size(); j++) {
         s += x[at[0] + chain.x[j]];
         if (chain.last[j] == 0) continue;
-        sums.add(at[1], s, c);
+        sums.add(at[1], s, c.overflow);
         s = 0;
       }
     });
-  };
+  });
 }
 
 template <class R>
 Run sum_squares(const Args& a) {
   Loop loop(a, a.in_terms[0]);
   loop.walk(a, a.in[0], a.in_terms[0]);
-  return [loop, x = Numbers<R>(a.in[0]), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves)](Context& c) {
+  return fast([loop, x = Numbers<R>(a.in[0]), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves)](Context& c) {
     sums.zero();
-    loop.each([&](const i64* at) { sums.add(0, x[at[0]] * x[at[0]], c); });
-  };
+    loop.each([&](const i64* at) { sums.add(0, x[at[0]] * x[at[0]], c.overflow); });
+  });
 }
 
 }  // namespace
 
 template <class R>
 std::vector<Kernel> product_kernels() {
-  return {{"matmul", "reference", prepare<R, matmul<R>>},
+  return {{"matmul", "tiles", tiled_matmul<R>},
+          {"matmul", "reference", prepare<R, matmul<R>>},
           {"bias", "reference", prepare<R, bias<R>>},
           {"sum_rows", "reference", prepare<R, sum_rows<R>>},
           {"sum_squares", "reference", prepare<R, sum_squares<R>>}};

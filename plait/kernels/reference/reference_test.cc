@@ -21,7 +21,7 @@ using test::indices;
 bool run(const Args& a, DType real = DType::f32) {
   auto all = reference_kernels(a.op, real);
   PLAIT_CHECK(!all.empty(), "no reference of {}", a.op);
-  auto prepared = all[0].prepare(a);
+  auto prepared = all.back().prepare(a);
   PLAIT_CHECK(static_cast<bool>(prepared), "{}", prepared.why());
   Team team(1);
   Context c{team};
@@ -89,24 +89,24 @@ TEST(ReferenceSums, RoundToNearestEvenAndFlag) {
   Team team(1);
   Context c{team};
   reference::Sums<float> sums(true, 2, 4);
-  EXPECT_EQ(sums.fixed(1.0f, c), 4);
-  EXPECT_EQ(sums.fixed(0.125f, c), 0);  // 0.5
-  EXPECT_EQ(sums.fixed(0.375f, c), 2);  // 1.5
-  EXPECT_EQ(sums.fixed(-0.375f, c), -2);
+  EXPECT_EQ(sums.fixed(1.0f, c.overflow), 4);
+  EXPECT_EQ(sums.fixed(0.125f, c.overflow), 0);  // 0.5
+  EXPECT_EQ(sums.fixed(0.375f, c.overflow), 2);  // 1.5
+  EXPECT_EQ(sums.fixed(-0.375f, c.overflow), -2);
   EXPECT_EQ(sums.number(5), 1.25f);
-  EXPECT_EQ(sums.fixed(std::nextafter(0x1p58f, 0.0f), c), static_cast<i64>(std::nextafter(0x1p60f, 0.0f)));
+  EXPECT_EQ(sums.fixed(std::nextafter(0x1p58f, 0.0f), c.overflow), static_cast<i64>(std::nextafter(0x1p60f, 0.0f)));
   EXPECT_FALSE(c.overflow);
-  sums.fixed(0x1p58f, c);  // times 2^2, times 4 leaves: 2^62
+  sums.fixed(0x1p58f, c.overflow);  // times 2^2, times 4 leaves: 2^62
   EXPECT_TRUE(c.overflow);
   for (float x : {INFINITY, -INFINITY, NAN}) {
     Context fresh{team};
-    sums.fixed(x, fresh);
+    sums.fixed(x, fresh.overflow);
     EXPECT_TRUE(fresh.overflow) << x;
   }
   EXPECT_EQ(sums.number((i64{1} << 62) + (i64{1} << 38) + 1), 0x1p60f + 0x1p37f);  // rounded once, not through double
   reference::Sums<double> wide(true, 40, 1);
-  EXPECT_EQ(wide.number(wide.fixed(1.0 / 3, c)), std::nearbyint(0x1p80 / 3) * 0x1p-80);
-  EXPECT_EQ(wide.number(wide.fixed(1e9, c)), 1e9);
+  EXPECT_EQ(wide.number(wide.fixed(1.0 / 3, c.overflow)), std::nearbyint(0x1p80 / 3) * 0x1p-80);
+  EXPECT_EQ(wide.number(wide.fixed(1e9, c.overflow)), 1e9);
 }
 
 TEST(ReferenceSums, ProductsCutIntoLeaves) {
@@ -152,6 +152,63 @@ TEST(ReferenceProducts, Bf16InPairsTheOddFirst) {
         if (i < width) s = std::fma(test::at(x, i), test::at(w, i), s);
     EXPECT_EQ(out.as<float>()[0], s) << width;
   }
+}
+
+// The order of each result is the same, so are its bits: every rule and type, more than one pack of rows, odd sizes.
+TEST(ReferenceProducts, TilesHaveTheBitsOfTheReference) {
+  struct Case {
+    const char *rule, *contracted;
+    Box x, y, out;
+    std::vector<i64> leaves;
+  };
+  const Range t{3, 40}, d{0, 21}, f{5, 38}, n{2, 7}, h{0, 6};
+  const Case cases[] = {{"t d, f d -> t f", "d", {t, d}, {f, d}, {t, f}, {}},
+                        {"t d, n h d -> t n h", "d", {t, d}, {n, h, d}, {t, n, h}, {}},
+                        {"t n h, d n h -> t d", "nh", {t, n, h}, {d, n, h}, {t, d}, {0, 2, 3, 6, 7}},
+                        {"t h n, d n h -> t d", "hn", {t, h, n}, {d, n, h}, {t, d}, {0, 2, 3, 6, 7}},
+                        {"t f, t d -> f d", "t", {t, f}, {t, d}, {f, d}, {0, 3, 11, 30, 40}},
+                        {"t f, d f -> t d", "f", {t, f}, {d, f}, {t, d}, {0, 5, 20, 38}}};
+  for (const Case& c : cases)
+    for (DType x_type : {DType::f32, DType::bf16})
+      for (DType y_type : {DType::f32, DType::bf16})
+        for (bool exact : {false, true}) {
+          if (exact && c.leaves.empty()) continue;
+          Tensor x = test::random_tensor(x_type, c.x, 1), y = test::random_tensor(y_type, c.y, 2);
+          Tensor out[2];
+          for (size_t k : {0u, 1u}) {
+            out[k] = Tensor(exact ? DType::i64 : DType::f32, c.out);
+            Args a = args_of("matmul", c.rule, {x, y}, {out[k]});
+            a.contracted = c.contracted;
+            a.exponent = 40;
+            if (!c.leaves.empty())
+              a.leaves[std::string(c.contracted).find('n') != std::string::npos ? 'n' : c.contracted[0]] = c.leaves;
+            auto run = reference_kernels("matmul", DType::f32)[k].prepare(a);
+            ASSERT_TRUE(run) << run.why();
+            Team team(k == 0 ? 3 : 1);
+            Context context{team};
+            (*run)(context);
+            EXPECT_FALSE(context.overflow);
+          }
+          EXPECT_EQ(std::memcmp(out[0].data, out[1].data, static_cast<size_t>(out[0].buffer.bytes())), 0)
+              << c.rule << " " << name_of(x_type) << " " << name_of(y_type) << " " << exact;
+        }
+  Tensor x(DType::f64, {{0, 300}, {0, 5000}}), y(DType::f64, {{0, 2}, {0, 5000}});
+  for (i64 i = 0; i < x.elements(); i++) x.as<double>()[i] = normal(1, static_cast<u64>(i));
+  for (i64 i = 0; i < y.elements(); i++) y.as<double>()[i] = normal(2, static_cast<u64>(i));
+  Tensor out[2] = {Tensor(DType::f64, {{0, 300}, {0, 2}}), Tensor(DType::f64, {{0, 300}, {0, 2}})};
+  for (size_t k : {0u, 1u}) {  // rows in several packs
+    Args a = args_of("matmul", "t d, f d -> t f", {x, y}, {out[k]});
+    a.contracted = "d";
+    auto run = reference_kernels("matmul", DType::f64)[k].prepare(a);
+    ASSERT_TRUE(run) << run.why();
+    Team team(2);
+    Context context{team};
+    (*run)(context);
+  }
+  EXPECT_EQ(std::memcmp(out[0].data, out[1].data, static_cast<size_t>(out[0].buffer.bytes())), 0);
+  Args none = args_of("matmul", "a b, a b -> o", {x, x}, {out[0]});
+  EXPECT_THAT(reference_kernels("matmul", DType::f64)[0].prepare(none).why(),
+              testing::HasSubstr("no factor of one operand"));
 }
 
 TEST(ReferenceAttention, TrainingHasTheBitsOfServing) {

@@ -35,9 +35,9 @@ template <class R>
 Run rope(const Args& a) {
   const i64 width = a.in[0].size(2), dims = static_cast<i64>(a.attr("dims", static_cast<double>(width)));
   PLAIT_CHECK(dims % 2 == 0 && dims <= width, "rope: {} of {} dims turn", dims, width);
-  return [x = Heads<R>(a.in[0]), position = Indices(a.in[1]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
-          heads = a.range("n"), table = frequencies(a, dims), half = dims / 2, width,
-          sign = a.attr("inverse", 0) != 0 ? -1.0 : 1.0](Context&) {
+  return fast([x = Heads<R>(a.in[0]), position = Indices(a.in[1]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
+               heads = a.range("n"), table = frequencies(a, dims), half = dims / 2, width,
+               sign = a.attr("inverse", 0) != 0 ? -1.0 : 1.0](Context&) {
     for (i64 t = tokens.begin; t < tokens.end; t++)
       for (i64 h = 0; h < half; h++) {
         SinCos angle = sin_cos(static_cast<double>(position(t)) * table[static_cast<size_t>(h)]);
@@ -51,7 +51,7 @@ Run rope(const Args& a) {
     for (i64 t = tokens.begin; t < tokens.end; t++)
       for (i64 n = heads.begin; n < heads.end; n++)
         for (i64 h = 2 * half; h < width; h++) out.set(t, n, h, x(t, n, h));
-  };
+  });
 }
 
 }  // namespace
