@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "plait/cli/common.h"
+#include "plait/cli/explain_train.h"
 #include "plait/cli/table.h"
 #include "plait/io/output_file.h"
 
@@ -19,6 +19,7 @@ using serve::ServingPlan;
 
 struct Options {
   ModelOptions model;
+  TrainExplainOptions train;
   bool graph = false, sharded = false, program = false, json = false;
   i64 rank = 0, tokens = 512;
   std::string save_plan;
@@ -54,8 +55,15 @@ struct Phase {
   serve::Balance balance;
 };
 
+/// A longer prefill goes in runs of the chunk, the last one shorter.
 Phase phase_of(const ServingPlan& p, i64 tokens, i64 cached) {
-  Phase out{serve::collectives(p, tokens), serve::balance(p, tokens, cached)};
+  const i64 chunk = p.bounds.size.at('T'), runs = tokens / chunk;
+  Phase out;
+  if (runs > 0) out.rows = serve::collectives(p, chunk);
+  for (auto& r : out.rows) r.count *= runs;
+  if (tokens % chunk > 0)
+    for (auto& r : serve::collectives(p, tokens % chunk)) out.rows.push_back(r);
+  out.balance = serve::balance(p, tokens, cached);
   for (auto& r : out.rows) r.cause = human_cause(r.cause);
   return out;
 }
@@ -209,7 +217,10 @@ std::string text_of(const ServingPlan& p, const io::ModelFiles& files, const Opt
     i = e + 1;
   }
   s += fmt::format("\nMemory of {} rank{}\n", p.world(), p.world() == 1 ? "" : "s") + memory_text(p);
-  s += fmt::format("\nCollectives of a prefill of {} tokens\n", o.tokens) + collectives_text(prefill.rows);
+  const i64 chunk = p.bounds.size.at('T');
+  s += fmt::format("\nCollectives of a prefill of {} tokens{}\n", o.tokens,
+                   o.tokens > chunk ? fmt::format(" in runs of {}", chunk) : "") +
+       collectives_text(prefill.rows);
   s += "\nCollectives of a decode step\n" + collectives_text(decode.rows);
   s += "\nBalance of products and attention\n";
   s += balance_text(prefill.balance, fmt::format("prefill of {} tokens", o.tokens));
@@ -237,6 +248,7 @@ int explain(const Options& o) {
   if (o.json && (o.graph || o.sharded || o.program))
     fail(Code::usage, "--json does not go with --graph, --sharded and --program: those are texts of their own");
   io::ModelFiles files(o.model.model);
+  if (o.train.train) return explain_train(files, plan_of(o.model), o.model.serving.dtype, o.train, o.tokens, o.json);
   ServingPlan p = serving_plan(files, o.model);
   if (o.tokens < 1 || o.tokens > p.context)
     fail(Code::usage, "--tokens {}: want 1 to the context, {}", o.tokens, p.context);
@@ -262,7 +274,11 @@ void add_explain(Program& p) {
   auto o = std::make_shared<Options>();
   CLI::App& app = *p.app.add_subcommand("explain", "What lies where and what crosses ranks, before a run");
   add_layout_options(app, o->model);
-  app.add_option("--tokens", o->tokens, "Tokens of the prefill, and in the cache of the decode step")
+  add_train_options(app, o->train);
+  app.add_option("--document", o->train.document, "Tokens of a document of the micro-batch")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--tokens", o->tokens, "Tokens of the prefill, in the cache of the decode step, or of a micro-batch")
       ->capture_default_str()
       ->group("Output");
   app.add_flag("--graph", o->graph, "The model as a graph, as if for one device")->group("Output");
@@ -275,7 +291,8 @@ void add_explain(Program& p) {
       "Nothing runs and no weight is read: a config.json is enough.\n\n"
       "Examples:\n"
       "  plait explain SmolLM2-135M-Instruct.Q4_1 -tp 4\n"
-      "  plait explain Llama-3.1-405B/config.json -tp 64 --max-rank-memory 80GiB --json");
+      "  plait explain Llama-3.1-405B/config.json -tp 64 --max-rank-memory 80GiB --json\n"
+      "  plait explain --train config.json -tp 4 --sequence-parallel -dp 2");
   app.callback([&p, o] { p.chosen = [o] { return explain(*o); }; });
 }
 

@@ -137,19 +137,11 @@ void add_verify(Program& p) {
   app.add_option("-p,--prompt", o->prompt, "Text that both run on");
   app.add_option("-n,--max-tokens", o->max_tokens, "Greedy tokens that both write")->capture_default_str();
   app.add_flag("--all", o->all, "A line for each value of each layer instead of each kind");
-  app.add_flag("--train", o->train.train, "Training steps instead: loss, gradients, weights, moments")
-      ->group("Training");
-  app.add_option("--data-parallel-size,--dp", o->train.dp, "Ranks that share the documents (also -dp)")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option("--context-parallel-size,--cp", o->train.cp, "Ranks that share the tokens of a document (also -cp)")
-      ->group("Training")
-      ->capture_default_str();
+  add_train_options(app, o->train);
   app.add_option("--steps", o->train.steps, "Training steps")->group("Training")->capture_default_str();
   app.add_option("--micro-batches", o->train.micro_batches, "Parts of a step, of the plan; the oracle has one")
       ->group("Training")
       ->capture_default_str();
-  app.add_option("--optimizer", o->train.optimizer, "adamw or sgd")->group("Training")->capture_default_str();
   app.add_flag("--json", o->json, "One JSON object on stdout");
   app.footer(
       "Examples:\n  plait verify SmolLM2-135M-Instruct.Q4_1 -tp 2\n  plait verify model.gguf --tensor-split 3,1 "

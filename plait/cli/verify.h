@@ -1,13 +1,11 @@
 // The part of `plait verify` that compares training steps.
 #pragma once
-#include "plait/cli/common.h"
+#include "plait/cli/train_layout.h"
 
 namespace plait::cli {
 
-struct TrainVerifyOptions {
-  bool train = false;
-  i64 dp = 1, cp = 1, steps = 1, micro_batches = 1;
-  std::string optimizer = "adamw";
+struct TrainVerifyOptions : TrainLayout {
+  i64 steps = 1, micro_batches = 1;
 };
 
 /// Prints the comparison; 0 when all bits are the same, else 1.

@@ -18,30 +18,13 @@ struct Outcome {
   bool same = true;
 };
 
-Plan plan_of(const TrainVerifyOptions& o, Plan tensor) {
-  Plan p;
-  if (o.dp > 1) p.axes.push_back({"dp", o.dp, "T", true, {}});
-  if (o.cp > 1) p.axes.push_back({"cp", o.cp, "T", false, {}});
-  p.axes.insert(p.axes.end(), tensor.axes.begin(), tensor.axes.end());
-  p.verify();
-  return p;
-}
-
 Outcome run(const io::ModelFiles& files, const Plan& plan, const std::string& dtype, const TrainVerifyOptions& o) {
   if (o.steps < 1 || o.steps > 1000) fail(Code::usage, "--steps {}: want 1 to 1000", o.steps);
-  if (o.dp < 1 || o.cp < 1) fail(Code::usage, "-dp {} -cp {}: want 1 or more", o.dp, o.cp);
   if (o.micro_batches < 1 || o.micro_batches > 6)
     fail(Code::usage, "--micro-batches {}: want 1 to 6, a step has 6 documents", o.micro_batches);
   const ModelConfig config = parse_config(files.config(), files.path());
-  BuildOptions build;
-  if (dtype == "f64")
-    build.real = build.compute = DType::f64, build.sum = DType::i128;
-  else if (dtype != "auto" && dtype != "f32")
-    fail(Code::usage, "--dtype {} with --train: want f32 or f64", dtype);
-  OptimizerSpec spec;
-  spec.kind = o.optimizer == "sgd" ? OptimizerSpec::Kind::sgd : OptimizerSpec::Kind::adamw;
-  if (o.optimizer != "sgd" && o.optimizer != "adamw")
-    fail(Code::usage, "--optimizer {}: want sgd or adamw", o.optimizer);
+  const BuildOptions build = training_types(dtype);
+  const OptimizerSpec spec = optimizer_of(o);
   auto one = [&](const Plan& under, i64 micro_batches) {
     train::TrainingPlan p = train::make_training_plan(config, build, spec, under);
     train::Run r;
@@ -89,7 +72,7 @@ nlohmann::ordered_json to_json(const Outcome& r) {
 
 int verify_train(const io::ModelFiles& files, const Plan& tensor, const std::string& dtype, const TrainVerifyOptions& o,
                  bool json) {
-  const Plan plan = plan_of(o, tensor);
+  const Plan plan = training_plan(o, tensor);
   const Outcome r = run(files, plan, dtype, o);
   if (json) {
     fmt::print("{}\n", to_json(r).dump(2));

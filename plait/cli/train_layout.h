@@ -1,0 +1,20 @@
+// Options of the commands that lay training steps.
+#pragma once
+#include "plait/cli/common.h"
+
+namespace plait::cli {
+
+struct TrainLayout {
+  bool train = false;
+  i64 dp = 1, cp = 1;
+  std::string optimizer = "adamw";
+};
+void add_train_options(CLI::App& app, TrainLayout& o);
+
+/// dp and cp around the tensor axes.
+Plan training_plan(const TrainLayout& o, const Plan& tensor);
+OptimizerSpec optimizer_of(const TrainLayout& o);
+/// f32 or f64.
+BuildOptions training_types(const std::string& dtype);
+
+}  // namespace plait::cli
