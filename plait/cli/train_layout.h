@@ -1,6 +1,7 @@
 // Options of the commands that lay training steps.
 #pragma once
 #include "plait/cli/common.h"
+#include "plait/models/training.h"
 
 namespace plait::cli {
 
