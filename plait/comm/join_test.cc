@@ -134,6 +134,18 @@ TEST(Join, InPlaceInEveryPart) {
     }
 }
 
+TEST(Join, CopiesInStreams) {
+  for (i64 n : {0, 1, 63, 64, 255, 256, 257, 4096, 32768, 100003})
+    for (i64 shift : {0, 5}) {
+      std::vector<std::byte> from(static_cast<size_t>(n + 8)), to(static_cast<size_t>(n + 8));
+      for (size_t i = 0; i < from.size(); i++) from[i] = static_cast<std::byte>(random_bits(3, i) | 1);
+      copy_streams(to.data() + shift, from.data(), n);
+      EXPECT_EQ(std::memcmp(to.data() + shift, from.data(), static_cast<size_t>(n)), 0) << n;
+      for (i64 i = 0; i < shift; i++) EXPECT_EQ(to[static_cast<size_t>(i)], std::byte{0}) << n;
+      for (i64 i = n + shift; i < n + 8; i++) EXPECT_EQ(to[static_cast<size_t>(i)], std::byte{0}) << n;
+    }
+}
+
 TEST(Join, OnlyWhatIsDefined) {
   EXPECT_FALSE(can_join(DType::f16, Join::sum));
   EXPECT_FALSE(can_join(DType::q8_0, Join::max));

@@ -125,8 +125,8 @@ void blank_all_but_one(std::vector<Bytes>& parts, i64 unit) {
 
 class Collectives : public testing::TestWithParam<i64> {};
 
-constexpr i64 kSlot = 8192;  // small, so that sizes above it stay cheap
-const Counts kSizes{0, 1, 3, 8, 576, 5000, 20011};
+constexpr i64 kSlot = 8192;                                 // small, so that sizes above it stay cheap
+const Counts kSizes{0, 1, 3, 8, 20, 21, 576, 5000, 20011};  // 20 floats are the most that a note holds
 
 // One world a group size; all cases through one communicator, in order.
 void with_group(i64 n, const std::function<void(Communicator&)>& f) {

@@ -141,6 +141,15 @@ TEST(Faults, EveryArgumentCounts) {
   std::vector<float> x(64);
   const std::vector<Call> calls{
       {"count", [](Communicator& c, bool odd) { reduce(c, odd ? 6 : 5, "r"); }},
+      {"note and slot", [](Communicator& c, bool odd) { reduce(c, odd ? 300 : 3, "r"); }},
+      {"part of a note", [](Communicator& c, bool odd) { reduce(c, odd ? 4 : 5, "r"); }},
+      {"note and nothing",
+       [](Communicator& c, bool odd) {
+         if (odd)
+           c.barrier("b");
+         else
+           reduce(c, 3, "r");
+       }},
       {"type",
        [](Communicator& c, bool odd) {
          double b[8] = {};

@@ -7,12 +7,15 @@
 //
 //   start  publishes the first step if its slot is free, and never blocks
 //   wait   publishes one step ahead of the one it consumes, so that the payload of many slots flows
+//   note      up to kNoteBytes a member: contributions lie in the lines that say they have come (region.h)
 //   one shot  every member reads everything: one step; (P-1)·n bytes read a member
 //   two shot  a member joins its slice, publishes the result, and all gather: two steps; 2·(P-1)/P·n bytes read
 //
 // Members check each other's signature of the operation in every step, so that different calls are an error and no
 // hang. Waiting spins, then yields the core, then sleeps; it looks for failures and at the clock from the second on.
 #pragma once
+#include <algorithm>
+
 #include "plait/comm/join.h"
 #include "plait/comm/local/mail.h"
 #include "plait/comm/local/region.h"
@@ -79,6 +82,20 @@ class LocalCommunicator final : public Communicator {
     Mail::Message mail;
     bool is_mail() const { return kind == Kind::send || kind == Kind::recv; }
   };
+  // Elements of a vector register's worth, so that slices begin at whole ones.
+  static i64 lanes(i64 unit) { return std::max<i64>(1, 64 / unit); }
+  // Step of a two-shot operation of `chunks`: scatter c, gather c in the order S0 S1 G0 S2 G1 ... G(last).
+  struct TwoShotStep {
+    bool gather;
+    i64 chunk;
+  };
+  static TwoShotStep two_shot_step(i64 step, i64 chunks) {
+    if (step == 0) return {false, 0};
+    if (step == 2 * chunks - 1) return {true, chunks - 1};
+    if (step % 2 == 1) return {false, (step + 1) / 2};
+    return {true, step / 2 - 1};
+  }
+  static i64 scatter_step(i64 chunk) { return chunk == 0 ? 0 : 2 * chunk - 1; }
   struct Slice {
     i64 begin, end;
     i64 size() const { return end - begin; }

@@ -28,7 +28,8 @@ class LocalWorld {
   void start();
   bool started() const { return region_ != nullptr; }
 
-  /// errors  usage: not started, no such group, not a member
+  /// One communicator a member at a time.
+  ///   errors  usage: not started, no such group, not a member
   std::unique_ptr<Communicator> join(i64 group, i64 rank) const;
 
   /// The rank has failed: everybody who waits, and every later call, throws Error(rank_lost) with this text. The first
