@@ -81,6 +81,13 @@ Placement by_names(const Value& v, const Plan& plan, bool input) {
   return p;
 }
 
+/// A reshard between these keeps no more memory than its source does: parts are joined, nothing is gathered.
+bool as_large(const Placement& have, const Placement& want) {
+  for (size_t a = 0; a < have.size(); a++)
+    if (have[a].dim != want[a].dim || have[a].by != want[a].by) return false;
+  return true;
+}
+
 bool sums_stay(const Graph& g, const Node& n) {
   return n.op->takes_sums && !n.in.empty() && g.at(n.out[0]).type == Type::sum && g.at(n.in.back()).type == Type::sum;
 }
@@ -161,6 +168,9 @@ struct Propagation {
     auto& made = versions[{v, n.backward}];
     for (ValueId r : made)
       if (covers(at(r), want, dims(v), binding)) return r;
+    if (n.backward)
+      for (ValueId r : versions[{v, false}])
+        if (as_large(at(v), at(r)) && covers(at(r), want, dims(v), binding)) return r;
     const Value& x = s.graph.at(v);
     std::string cause = fmt::format(
         "{} ({}) wants {}; {} {}", n.op->name, n.attrs.label, show(want, v),
