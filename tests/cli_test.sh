@@ -1,0 +1,126 @@
+#!/bin/bash
+# The program as people run it, on a small real model: exit codes, streams, JSON that other programs read.
+#   cli_test.sh BUILD_DIR
+set -u
+plait="${1:?build folder}/plait"
+shared="${PLAIT_SHARED:-../shared}"
+model="$shared/data/models/stories260K/stories260K.gguf"
+big="$shared/data/configs/Llama-3.1-405B.json"
+if [ ! -x "$plait" ] || [ ! -f "$model" ]; then
+  echo "skipped: needs $plait and $model"
+  exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# check NAME WANTED_CODE COMMAND...: stdout and stderr land in $work/out and $work/err
+check() {
+  local name=$1 wanted=$2
+  shift 2
+  timeout 120 "$@" >"$work/out" 2>"$work/err" </dev/null
+  local got=$?
+  if [ "$got" != "$wanted" ]; then
+    echo "FAILED $name: exit code $got, want $wanted; stderr: $(head -c 400 "$work/err")"
+    failures=$((failures + 1))
+    return 1
+  fi
+}
+# says TEXT: the last stderr holds it
+says() {
+  grep -qF -- "$1" "$work/err" || {
+    echo "FAILED: stderr lacks '$1': $(head -c 400 "$work/err")"
+    failures=$((failures + 1))
+  }
+}
+# json CONDITION: a Python expression over the last stdout, j
+json() {
+  python3 - "$work/out" "$1" <<'PY' || failures=$((failures + 1))
+import json, sys
+text = open(sys.argv[1], encoding="utf-8").read()
+try:
+    j = json.loads(text)
+    ok = eval(sys.argv[2])
+except Exception as e:
+    print("FAILED json", sys.argv[2], repr(e), text[:300]); sys.exit(1)
+if not ok:
+    print("FAILED json", sys.argv[2], "in", text[:600]); sys.exit(1)
+PY
+}
+
+# generate: the published greedy text of stories260K, its fields, memory as explain says
+story="Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
+for tp in 1 3; do
+  check "generate -tp $tp" 0 "$plait" generate "$model" -tp $tp -p "Once upon a time" -n 60 --json
+  cp "$work/out" "$work/generated.$tp"
+  json "('Once upon a time' + j['text']).startswith('''$story''')"
+  json "set(j) >= {'tokens','prompt_tokens','text','finish_reason','plan','timings','ranks'}"
+  json "set(j['timings']) >= {'load_s','prefill_tokens_per_s','decode_tokens_per_s','first_token_s'}"
+  json "all(set(r) >= {'coords','weights_bytes','kv_bytes','arena_bytes','compute_s','comm_s','wait_s'} for r in j['ranks'])"
+  json "len(j['ranks']) == $tp and len(j['tokens']) == 60 and j['finish_reason'] == 'length'"
+  check "explain -tp $tp" 0 "$plait" explain "$model" -tp $tp --json
+  cp "$work/out" "$work/explained"
+  cp "$work/generated.$tp" "$work/out"
+  json "all(abs(a[k] - b[k]) <= 0.01 * b[k] for b, a in zip(json.load(open('$work/explained'))['ranks'], j['ranks'])
+        for k in ('weights_bytes', 'kv_bytes', 'arena_bytes', 'comm_bytes'))"
+done
+json "j['tokens'] == json.load(open('$work/generated.1'))['tokens']"
+check "text on stdout, figures on stderr" 0 "$plait" generate "$model" -p "Once upon a time" -n 60
+grep -qF "there was a little girl named Lily" "$work/out" || { echo "FAILED: no text"; failures=$((failures + 1)); }
+says "tokens/s"
+printf 'Once upon a time' >"$work/prompt"
+check "prompt from a file" 0 "$plait" generate "$model" --file "$work/prompt" -n 5 --json
+json "j['prompt_tokens'] == 5 and len(j['tokens']) == 5"
+"$plait" generate "$model" -n 5 --json <"$work/prompt" >"$work/out" 2>/dev/null
+json "j['prompt_tokens'] == 5"
+check "two prompts" 2 "$plait" generate "$model" -p x --file "$work/prompt"
+check "no template" 4 "$plait" generate "$model" --chat -p hi && says "chat template"
+check "system without chat" 2 "$plait" generate "$model" --system x -p hi && says "--chat"
+check "temperature below 0" 2 "$plait" generate "$model" -p hi --temp -1
+check "no tokens" 2 "$plait" generate "$model" -p hi -n 0
+check "prompt beyond the context" 3 "$plait" generate "$model" -c 16 -p "$(printf 'word %.0s' $(seq 40))"
+check "cap" 3 "$plait" generate "$model" -c 2048 --max-rank-memory 3MiB -p hi && says "smallest degree that fits"
+check "no such file" 4 "$plait" generate "$work/none.gguf" -p hi
+head -c 100000 "$model" >"$work/cut.gguf"
+check "truncated file" 4 "$plait" generate "$work/cut.gguf" -p hi && says "cut.gguf"
+check "not a model" 4 "$plait" generate "$work/prompt" -p hi
+
+# tokenize: there and back
+check tokenize 0 "$plait" tokenize "$model" "Once upon a time" --json
+json "j['ids'] == [1, 403, 407, 261, 378] and j['count'] == 5 and [t['id'] for t in j['tokens']] == j['ids']"
+check decode 0 "$plait" tokenize "$model" --decode 403 407,261 378
+[ "$(cat "$work/out")" = "Once upon a time" ] || { echo "FAILED decode: $(cat "$work/out")"; failures=$((failures + 1)); }
+check "id out of range" 2 "$plait" tokenize "$model" --decode 512 && says "512"
+check "not an id" 2 "$plait" tokenize "$model" --decode x && says "'x'"
+
+# bench and doctor: shape and sense
+check bench 0 "$plait" bench "$model" -tp 1,2 -t 1 --prompt-tokens 32 --gen-tokens 8 --repeat 1 --profile --json
+json "[d['ranks'] for d in j['degrees']] == [1, 2]"
+json "all(d['prefill_tokens_per_s'] > 0 and d['decode_tokens_per_s'] > 0 and d['read_bytes_per_s'] > 0 for d in j['degrees'])"
+json "all(0.9 < sum(s.values()) < 1.1 for d in j['degrees'] for s in d['shares'].values())"
+json "j['degrees'][0]['shares']['decode']['waiting'] == 0 and len(j['degrees'][1]['kernel_s']['decode_step']) == 2"
+json "1 < j['degrees'][1]['speed_up']['decode_limit'] <= 2 or len(__import__('os').sched_getaffinity(0)) < 2"
+json "{'matmul', 'attention_paged'} <= {r['op'] for r in j['degrees'][1]['profile']['decode']}"
+check "bench beyond the context" 3 "$plait" bench "$model" -tp 1 -c 64 --prompt-tokens 64
+check doctor 0 "$plait" doctor --json
+json "set(j) >= {'processor','isa','memory','read_bytes_per_s','f32_flops','latency_ns','regime','limits','mpi','advice'}"
+json "j['read_bytes_per_s']['one_core'] > 1e8 and j['f32_flops']['all_cores'] > 1e8"
+PLAIT_ISA=portable check "doctor, portable" 0 "$plait" doctor --json
+json "j['isa']['taken'] == 'portable'"
+
+# explain: 405B on 64 ranks in a second and 200 MB (processor time: the machine may be busy), from its config alone
+if [ -f "$big" ]; then
+  python3 - "$plait" "$big" "$work/out" <<'PY' || failures=$((failures + 1))
+import resource, subprocess, sys
+subprocess.run([sys.argv[1], "explain", sys.argv[2], "-tp", "64", "--json"], stdout=open(sys.argv[3], "w"), check=True)
+u = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"explain 405B on 64 ranks: {u.ru_utime + u.ru_stime:.2f} s, {u.ru_maxrss / 1024:.0f} MB")
+sys.exit(u.ru_utime + u.ru_stime > 1 or u.ru_maxrss > 200 * 1024)
+PY
+  json "len(j['ranks']) == 64 and sum(r['count'] for r in j['collectives']['decode']) == 2 * 126 + 2"
+  json "sum(r['weights']['ffn'] for r in j['ranks']) == 126 * 3 * 16384 * 53248 * 2"
+  json "sum(r['weights']['embedding'] for r in j['ranks']) == 2 * 128256 * 16384 * 2"
+fi
+
+[ "$failures" = 0 ] || { echo "$failures checks failed"; exit 1; }
+echo "all checks passed"
