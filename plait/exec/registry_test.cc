@@ -208,8 +208,9 @@ TEST_P(EveryOp, GradientAgreesWithDifferences) {
     // Maxima are constants by convention; every other number has a gradient.
     const std::set<std::string> constants = {"sum_exp in1", "nll in0"};
     for (auto& [name, v] : g.named)
-      if (name.rfind("in", 0) == 0 && g.at(v).type == Type::num)
+      if (name.rfind("in", 0) == 0 && g.at(v).type == Type::num) {
         EXPECT_EQ(gradients.count(name), constants.count(op().name + " " + name) > 0 ? 0u : 1u) << name;
+      }
     for (auto& [name, d] : numbers) {
       if (name.rfind("in", 0) != 0) continue;
       Tensor& x = data.at(name);
