@@ -336,6 +336,27 @@ TEST_P(Collectives, Staging) {
         c.wait(c.start_all_reduce(in, out.data(), count, DType::f32, Join::sum, "staged"));
         if (out != joined(parts, DType::f32, Join::sum)) fail(Code::differs, "{} {}", k, count);
       }
+    for (int k = 0; k < 5; k++) {
+      Counts counts(static_cast<size_t>(n), 100);
+      std::vector<Bytes> parts;
+      for (i64 r = 0; r < n; r++) parts.push_back(data(DType::f32, 100 * n, static_cast<u64>(r)));
+      auto& mine = parts[static_cast<size_t>(c.rank())];
+      Bytes out(400), all(static_cast<size_t>(400 * n)), want_all;
+      void* place = c.staging(400 * n);
+      std::memcpy(place, mine.data(), mine.size());
+      c.wait(c.start_reduce_scatter(place, out.data(), counts, DType::f32, Join::sum, "staged"));
+      if (out != slice(joined(parts, DType::f32, Join::sum), 100 * c.rank(), 100, 4)) fail(Code::differs, "scatter");
+      place = c.staging(400);
+      std::memcpy(place, mine.data(), 400);
+      c.wait(c.start_all_gather(place, all.data(), counts, DType::f32, "staged"));
+      for (auto& p : parts) want_all.insert(want_all.end(), p.begin(), p.begin() + 400);
+      place = c.staging(400 * n);
+      std::memcpy(place, mine.data(), mine.size());
+      Bytes exchanged(all.size()), want;
+      c.wait(c.start_all_to_all(place, counts, exchanged.data(), counts, DType::f32, "staged"));
+      for (auto& p : parts) want.insert(want.end(), p.begin() + 400 * c.rank(), p.begin() + 400 * (c.rank() + 1));
+      if (all != want_all || exchanged != want) fail(Code::differs, "gather or exchange");
+    }
     if (staged != 60) fail(Code::differs, "{} of 60 were staged", staged);
   });
 }

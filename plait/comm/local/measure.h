@@ -17,7 +17,8 @@ struct MeasureOptions {
 };
 
 struct CollectiveTime {
-  const char* collective;  // "all_reduce" (in place, sum), "staged all_reduce" (written in the slot), "barrier"
+  const char* collective;  // "all_reduce" (in place, sum), "staged all_reduce" (stored in the slot, stores
+                           // included), "barrier"
   i64 ranks, bytes;
   DType dtype;
   double median_us, p90_us;

@@ -49,25 +49,32 @@ void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOp
   std::vector<bool> returned(n);
   size_t left = n;
 
+  auto run = [&](size_t r) {
+    auto rank = static_cast<i64>(r);
+    std::exception_ptr error;
+    try {
+      if (!options.cpus.empty()) pin(options.cpus[r % options.cpus.size()]);
+      f(rank);
+      world.leave(rank);
+    } catch (...) {
+      error = std::current_exception();
+      world.poison(rank, text_of(error));
+    }
+    std::lock_guard lock(mutex);
+    errors[r] = error;
+    returned[r] = true;
+    left--;
+    changed.notify_all();
+  };
   std::vector<std::thread> threads;
-  for (size_t r = 0; r < n; r++)
-    threads.emplace_back([&, r] {
-      auto rank = static_cast<i64>(r);
-      std::exception_ptr error;
-      try {
-        if (!options.cpus.empty()) pin(options.cpus[r % options.cpus.size()]);
-        f(rank);
-        world.leave(rank);
-      } catch (...) {
-        error = std::current_exception();
-        world.poison(rank, text_of(error));
-      }
-      std::lock_guard lock(mutex);
-      errors[r] = error;
-      returned[r] = true;
-      left--;
-      changed.notify_all();
-    });
+  try {
+    for (size_t r = 0; r < n; r++) threads.emplace_back(run, r);
+  } catch (const std::exception& e) {
+    auto text = fmt::format("no thread for rank {} of {}: {}", threads.size(), n, e.what());
+    world.poison(static_cast<i64>(threads.size()), text);
+    for (auto& t : threads) t.join();
+    throw Error(Code::does_not_fit, text);
+  }
 
   std::vector<size_t> late;
   {
