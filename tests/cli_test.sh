@@ -101,6 +101,8 @@ json "all(0.9 < sum(s.values()) < 1.1 for d in j['degrees'] for s in d['shares']
 json "j['degrees'][0]['shares']['decode']['waiting'] == 0 and len(j['degrees'][1]['kernel_s']['decode_step']) == 2"
 json "1 < j['degrees'][1]['speed_up']['decode_limit'] <= 2 or len(__import__('os').sched_getaffinity(0)) < 2"
 json "{'matmul', 'attention_paged'} <= {r['op'] for r in j['degrees'][1]['profile']['decode']}"
+check "bench --comm" 0 "$plait" bench --comm -tp 2 --json
+json "{'barrier', 'all_reduce'} <= {c['op'] for c in j['collectives']} and all(c['median_us'] > 0 for c in j['collectives'])"
 check "bench beyond the context" 3 "$plait" bench "$model" -tp 1 -c 64 --prompt-tokens 64
 check doctor 0 "$plait" doctor --json
 json "set(j) >= {'processor','isa','memory','read_bytes_per_s','f32_flops','latency_ns','regime','limits','mpi','advice'}"

@@ -194,7 +194,8 @@ void add_generate(Program& p) {
   app.add_flag("--json", o->json, "One JSON object on stdout instead of text")->group("Output");
   app.add_flag("-q,--quiet", o->quiet, "No figures on stderr")->group("Output");
   app.footer(
-      "Examples:\n  plait generate SmolLM2-135M-Instruct.Q4_1 -tp 2 -p \"The capital of France is\" -n 32\n  echo "
+      "Examples:\n  plait generate SmolLM2-135M-Instruct.Q4_1 -tp 2 -p \"The capital of France is\" -n 32\n"
+      "  plait generate SmolLM2-135M-Instruct.Q4_1 --chat -p \"Why is the sky blue?\"\n  echo "
       "\"Once upon a time\" | plait generate stories260K.gguf --temp 0.8 --seed 7");
   app.callback([&p, o, begin] { p.chosen = [o, begin] { return generate(*o, begin); }; });
 }
