@@ -245,13 +245,11 @@ Executor::~Executor() = default;
 const View& Executor::state(const std::string& name) const { return states_->at(name); }
 
 const View& States::at(const std::string& name, const StateShape& shape) {
-  auto it = states_.find(name);
-  if (it == states_.end()) {
-    Buffer memory(shape.bytes);
-    View view{memory.data(), shape.dtype, shape.layout, shape.box};
-    it = states_.emplace(name, std::pair{std::move(view), std::move(memory)}).first;
+  if (states_.count(name) == 0) {
+    memory_.emplace_back(shape.bytes);
+    add(name, shape, memory_.back().data());
   }
-  const View& v = it->second.first;
+  const View& v = states_.at(name);
   PLAIT_CHECK(v.dtype == shape.dtype && v.layout == shape.layout && v.box == shape.box,
               "state {}: two programs want it in other shapes, {} and {}", name, to_string(v.box),
               to_string(shape.box));
@@ -261,13 +259,25 @@ const View& States::at(const std::string& name, const StateShape& shape) {
 const View& States::at(const std::string& name) const {
   auto it = states_.find(name);
   PLAIT_CHECK(it != states_.end(), "no state {}", name);
-  return it->second.first;
+  return it->second;
 }
 
-i64 States::bytes() const {
-  i64 n = 0;
-  for (auto& [name, s] : states_) n += s.second.bytes();
-  return n;
+void States::make_together(const std::vector<std::pair<std::string, StateShape>>& states) {
+  constexpr i64 kAlign = 64;
+  i64 whole = 0;
+  for (auto& [name, shape] : states) whole += round_up(shape.bytes, kAlign);
+  memory_.emplace_back(whole);
+  std::byte* p = memory_.back().data();
+  for (auto& [name, shape] : states) {
+    add(name, shape, p);
+    p += round_up(shape.bytes, kAlign);
+  }
+}
+
+void States::add(const std::string& name, const StateShape& shape, void* data) {
+  const bool fresh = states_.emplace(name, View{data, shape.dtype, shape.layout, shape.box}).second;
+  PLAIT_CHECK(fresh, "state {} is there already", name);
+  bytes_ += shape.bytes;
 }
 
 void* Executor::input_data(const std::string& name) const {
@@ -463,7 +473,7 @@ void Executor::run(kernels::Context& context) {
   profile_.runs++;
 }
 
-View Executor::output(const std::string& label) const {
+const View& Executor::output(const std::string& label) const {
   PLAIT_CHECK(now_ != nullptr, "output before a run");
   const Graph& g = program_.sharded->graph;
   for (size_t i = g.nodes.size(); i-- > 0;)

@@ -77,10 +77,15 @@ class States {
   /// The state of that name, made with this shape if it is new; one of another shape is our bug.
   const View& at(const std::string& name, const StateShape& shape);
   const View& at(const std::string& name) const;
-  i64 bytes() const;
+  /// Makes these in one piece of memory, so that small ones share huge pages: weights, which are used as a whole.
+  void make_together(const std::vector<std::pair<std::string, StateShape>>& states);
+  i64 bytes() const { return bytes_; }
 
  private:
-  std::map<std::string, std::pair<View, Buffer>> states_;
+  void add(const std::string& name, const StateShape& shape, void* data);
+  std::map<std::string, View> states_;
+  std::vector<Buffer> memory_;
+  i64 bytes_ = 0;
 };
 
 struct Profile {
@@ -111,7 +116,7 @@ class Executor {
   void run(kernels::Context& context);
 
   /// A value of the last run, by its label; valid until the next run. Only what the host reads is sure to be there.
-  View output(const std::string& label) const;
+  const View& output(const std::string& label) const;
 
   /// Called after each call with every value it made (for `verify`); null: not at all.
   using Watch = std::function<void(const Call&, ValueId, const View&)>;

@@ -21,6 +21,16 @@ i64 threads_of(const EngineOptions& o, i64 ranks) {
   return o.threads > 0 ? o.threads : std::max<i64>(1, static_cast<i64>(allowed_cpus().size()) / ranks);
 }
 
+/// The weights, in one piece of memory; caches are touched as they fill and so lie apart.
+std::shared_ptr<States> weight_memory(const ServingPlan& plan, i64 rank) {
+  StateShapes shapes(*plan.sharded, plan.executor);
+  std::vector<std::pair<std::string, StateShape>> weights;
+  for (auto& name : weights_of(plan.sharded->graph)) weights.emplace_back(name, shapes.of(name, rank));
+  auto states = std::make_shared<States>();
+  states->make_together(weights);
+  return states;
+}
+
 }  // namespace
 
 std::vector<int> allowed_cpus() {
@@ -44,11 +54,16 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
         for (auto& [along, group] : groups) c.emplace(along, world.join(group, rank));
         return c;
       }()),
-      executor_(partition(plan.sharded, rank), {plan.bounds}, plan.executor,
-                [this](const std::vector<bool>& along) -> comm::Communicator* {
-                  auto it = communicators_.find(along);
-                  return it == communicators_.end() ? nullptr : it->second.get();
-                }) {
+      executor_(
+          partition(plan.sharded, rank), {plan.bounds}, plan.executor,
+          [this](const std::vector<bool>& along) -> comm::Communicator* {
+            auto it = communicators_.find(along);
+            return it == communicators_.end() ? nullptr : it->second.get();
+          },
+          weight_memory(plan, rank)),
+      all_(plan.world() > 1 ? communicators_.at(std::vector<bool>(plan.options.plan.axes.size(), true)).get()
+                            : nullptr),
+      symbols_(plan.bounds) {
   kernels::flush_denormals();
   double t0 = now_s();
   StateShapes shapes(*plan.sharded, plan.executor);
@@ -81,10 +96,17 @@ void Session::run(std::span<const i64> tokens, i64 rows) {
               static_cast<std::int32_t>((position_ + i) % plan_.page);
   }
   for (i64 r = 0; r < rows; r++) row[r] = static_cast<std::int32_t>(n - rows + r);
-  Symbols symbols;
-  symbols.size = {{'T', n}, {'R', rows}};
-  executor_.bind(symbols);
-  executor_.run(context_);
+  symbols_.size['T'] = n;
+  symbols_.size['R'] = rows;
+  executor_.bind(symbols_);
+  try {
+    executor_.run(context_);
+  } catch (const Error& e) {
+    if (e.code() != Code::not_finite) throw;
+    const std::string where = n == 1 ? fmt::format("token at position {}", position_)
+                                     : fmt::format("tokens at positions {} to {}", position_, position_ + n - 1);
+    fail(e.code(), "{}: {}", where, e.what());
+  }
   position_ += n;
 }
 
@@ -92,7 +114,7 @@ std::span<const float> Session::forward(std::span<const i64> tokens) {
   const i64 chunk = plan_.bounds.size.at('T');
   for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk))
     run(tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i)), 1);
-  View logits = executor_.output("logits");
+  const View& logits = executor_.output("logits");
   return {logits.as<float>(), static_cast<size_t>(plan_.config.V)};
 }
 
@@ -101,7 +123,7 @@ void Session::forward_all(std::span<const i64> tokens, const std::function<void(
   for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk)) {
     auto part = tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i));
     run(part, static_cast<i64>(part.size()));
-    View logits = executor_.output("logits");
+    const View& logits = executor_.output("logits");
     for (size_t r = 0; r < part.size(); r++)
       f(static_cast<i64>(i + r),
         {logits.as<float>() + static_cast<i64>(r) * plan_.config.V, static_cast<size_t>(plan_.config.V)});
@@ -109,10 +131,9 @@ void Session::forward_all(std::span<const i64> tokens, const std::function<void(
 }
 
 i64 Session::agree(i64 token, i64 stop) {
-  if (plan_.world() == 1) return stop;
-  auto& c = *communicators_.at(std::vector<bool>(plan_.options.plan.axes.size(), true));
+  if (all_ == nullptr) return stop;
   i64 v[3] = {token, -token, stop};
-  c.wait(c.start_all_reduce(v, v, 3, DType::i64, comm::Join::max, "token agreement"));
+  all_->wait(all_->start_all_reduce(v, v, 3, DType::i64, comm::Join::max, "token agreement"));
   if (v[0] != -v[1]) fail(Code::differs, "position {}: ranks hold different tokens, {} to {}", position_, -v[1], v[0]);
   return v[2];
 }

@@ -59,6 +59,8 @@ class Session {
   kernels::Context context_;
   std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> communicators_;
   Executor executor_;
+  comm::Communicator* all_;  // of all ranks; null for a rank alone
+  Symbols symbols_;
   i64 position_ = 0;
   double load_s_ = 0;
 };
