@@ -116,21 +116,22 @@ void load_state(const ModelFiles& files, const ModelConfig& config, const std::s
       for (i64 r = part.begin; r < part.end; r += kRows)
         read(rows.begin + r, std::min(kRows, part.end - r), out + r * row_bytes);
     });
+    done_with(tensor);
     return;
   }
   PLAIT_CHECK(to.layout == Layout::panels && rows.size() == n && cols.size() == k,
               "{}: panels of {} x {} for a part of {} x {}", state, n, k, rows.size(), cols.size());
   const i64 row_bytes = bytes_of(to.dtype, k), panel = kernels::bytes_of_panel(to.dtype, k);
-  constexpr i64 kPanels = 8;
-  team.split(kernels::panels_of(n), kPanels, [&](Range part) {
-    Buffer some(kPanels * kernels::kPanel * row_bytes);
-    for (i64 p = part.begin; p < part.end; p += kPanels) {
-      const i64 first = p * kernels::kPanel,
-                count = std::min(std::min(kPanels, part.end - p) * kernels::kPanel, n - first);
-      read(rows.begin + first, count, some.data());
-      kernels::pack_panels(to.dtype, some.data(), row_bytes, count, k, {0, kernels::panels_of(count)}, out + p * panel);
+  constexpr i64 kGrain = 8;
+  team.split(kernels::panels_of(n), kGrain, [&](Range part) {
+    Buffer one(kernels::kPanel * row_bytes);
+    for (i64 p = part.begin; p < part.end; p++) {
+      const i64 first = p * kernels::kPanel, count = std::min(kernels::kPanel, n - first);
+      read(rows.begin + first, count, one.data());
+      kernels::pack_panels(to.dtype, one.data(), row_bytes, count, k, {0, 1}, out + p * panel);
     }
   });
+  done_with(tensor);
 }
 
 }  // namespace plait::io

@@ -1,5 +1,6 @@
 // A rank's part of a weight, from a model file into the memory and layout that kernels read. Touches only the bytes of
-// the part; each byte is read once, and nothing of the size of the weight is built besides.
+// the part; each byte is read once, and nothing of the size of the weight is built besides. Pages of the file are given
+// back as soon as they have been read.
 #pragma once
 #include "plait/io/model_files.h"
 #include "plait/kernels/team.h"
