@@ -7,6 +7,7 @@
 // recomputes p = exp(score - lse). dq is a chain over all keys; dk and dv are sums whose leaves are a leaf of tokens
 // times a leaf of heads: a chain over heads, then tokens.
 #include <algorithm>
+#include <atomic>
 
 #include "plait/kernels/reference/reference.h"
 #include "plait/kernels/reference/rows.h"
@@ -18,80 +19,148 @@ namespace {
 constexpr i64 kBlock = 128;
 constexpr int kExponent = 40;
 
-/// The chain of a product: ascending, bf16 operands in pairs, the odd element first.
+/// A row [H] of R: in place where it is stored so, else widened into `to`.
 template <class R>
-R dot(const Heads<R>& x, i64 t, i64 n, const Heads<R>& y, i64 s, i64 k, i64 width) {
-  R d = 0;
-  if (x.n.dtype == DType::bf16 && y.n.dtype == DType::bf16) {
-    for (i64 h = 0; h < width; h += 2) {
-      if (h + 1 < width) d = std::fma(x(t, n, h + 1), y(s, k, h + 1), d);
-      d = std::fma(x(t, n, h), y(s, k, h), d);
-    }
-    return d;
-  }
-  for (i64 h = 0; h < width; h++) d = std::fma(x(t, n, h), y(s, k, h), d);
-  return d;
+const R* row_of(const Heads<R>& x, i64 t, i64 n, i64 width, R* to) {
+  const i64 at = x.at(t, n, x.h0);
+  if (x.n.dtype == (sizeof(R) == 4 ? DType::f32 : DType::f64)) return static_cast<const R*>(x.n.data) + at;
+  for (i64 h = 0; h < width; h++) to[h] = x.n[at + h];
+  return to;
 }
 
-/// One row's softmax over keys 0 .. last, whose places in memory `place` gives.
+constexpr i64 kTogether = 8;  // chains at once, each in its own order
+
+/// out[i] = q . rows[i]: the chain of a product, ascending, bf16 operands in pairs, the odd element first.
+template <class R>
+void dots(const R* q, const R* const* rows, i64 width, bool pairs, R* out) {
+  R acc[kTogether] = {};
+  auto step = [&](i64 h) {
+    for (i64 i = 0; i < kTogether; i++) acc[i] = std::fma(q[h], rows[i][h], acc[i]);
+  };
+  for (i64 h = 0; h < width; h++) {
+    if (!pairs) {
+      step(h);
+    } else if (h % 2 == 1) {
+      step(h);
+      step(h - 1);
+    } else if (h + 1 == width) {
+      step(h);
+    }
+  }
+  for (i64 i = 0; i < kTogether; i++) out[i] = acc[i];
+}
+
+/// to += a x, one fma each.
+template <class R>
+void add_scaled(R* __restrict to, R a, const R* __restrict x, i64 n) {
+  i64 i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (i64 j = i; j < i + 16; j++) to[j] = std::fma(a, x[j], to[j]);
+  for (; i < n; i++) to[i] = std::fma(a, x[i], to[i]);
+}
+
+template <class R>
+bool in_pairs(const Heads<R>& x, const Heads<R>& y) {
+  return x.n.dtype == DType::bf16 && y.n.dtype == DType::bf16;
+}
+
+/// q . k of `count` keys, whose places in memory `place` gives; scratch of kTogether rows.
+template <class R, class Place>
+void scores_of(const R* q, const Heads<R>& k, i64 head, i64 width, bool pairs, i64 count, Place place, R* scratch,
+               R* out) {
+  for (i64 j = 0; j < count; j += kTogether) {
+    const R* rows[kTogether];
+    R some[kTogether];
+    for (i64 i = 0; i < kTogether; i++)
+      rows[i] = row_of(k, place(std::min(j + i, count - 1)), head, width, scratch + i * width);
+    dots(q, rows, width, pairs, some);
+    for (i64 i = 0; i < std::min(kTogether, count - j); i++) out[j + i] = some[i];
+  }
+}
+
+/// The keys and queries of an attention, and a row's softmax over consecutive positions.
 template <class R>
 struct Softmax {
   using Fixed = typename Sums<R>::Fixed;
-  i64 width;
+  Heads<R> q, k, v;
+  i64 width, group, most_blocks, leaves;
   R scale;
-  R p[kBlock];
-  std::vector<R> block_m, block_l;
-  std::vector<R> block_o;
-  std::vector<Fixed> total;
-  i64 leaves;  // for the overflow test: at least so many
-  Softmax(i64 width_, R scale_, i64 most_keys, i64 leaves_)
-      : width(width_),
-        scale(scale_),
-        block_m(static_cast<size_t>(ceil_div(most_keys, kBlock) + 1)),
-        block_l(block_m.size()),
-        block_o(block_m.size() * static_cast<size_t>(width_)),
-        total(static_cast<size_t>(width_)),
-        leaves(leaves_) {}
 
-  /// first: position of key 0; out(h, value). Returns lse.
+  /// leaves: for the overflow test, at least so many.
+  Softmax(const Args& a, i64 most_keys, i64 leaves_)
+      : q(a.in[0]),
+        k(a.in[1]),
+        v(a.in[2]),
+        width(a.in[0].size(2)),
+        group(a.group),
+        most_blocks(ceil_div(most_keys, kBlock) + 1),
+        leaves(leaves_),
+        scale(static_cast<R>(a.attr("scale"))) {}
+
+  /// Memory of one thread.
+  i64 scratch_bytes() const {
+    i64 numbers = most_blocks * (2 + width) + (kTogether + 1) * width;
+    return round_up(width * static_cast<i64>(sizeof(Fixed)) + numbers * static_cast<i64>(sizeof(R)), 64);
+  }
+
+  /// Keys at positions first, first + 1 ...; out(h, value). Returns lse.
   template <class Place, class Out>
-  R row(const Heads<R>& q, i64 t, i64 n, const Heads<R>& k, const Heads<R>& v, i64 head, i64 first, i64 keys,
-        Place place, Out out, Context& c) {
-    size_t blocks = 0;
-    R top = -INFINITY;
-    for (i64 s = 0; s < keys;) {
-      const i64 count = std::min(keys - s, kBlock - (first + s) % kBlock), lead = (first + s) % kBlock;
+  R row(i64 t, i64 n, i64 first, i64 keys, Place place, Out out, std::byte* scratch, bool& overflow) const {
+    auto* total = reinterpret_cast<Fixed*>(scratch);
+    R *block_m = reinterpret_cast<R*>(total + width), *block_l = block_m + most_blocks,
+      *block_o = block_l + most_blocks;
+    R *wide = block_o + most_blocks * width, *wide_q = wide + kTogether * width;
+    const i64 head = n / group;
+    const R* query = row_of(q, t, n, width, wide_q);
+    i64 blocks = 0;
+    R top = -INFINITY, p[kBlock];
+    for (i64 s = 0; s < keys; blocks++) {
+      const i64 lead = (first + s) % kBlock, count = std::min(keys - s, kBlock - lead);
+      scores_of(
+          query, k, head, width, in_pairs(q, k), count, [&](i64 j) { return place(s + j); }, wide, p);
       R m = -INFINITY;
       for (i64 j = 0; j < count; j++) {
-        p[j] = dot(q, t, n, k, place(s + j), head, width) * scale;
+        p[j] *= scale;
         m = std::max(m, p[j]);
       }
       for (i64 j = 0; j < count; j++) p[j] = exp(p[j] - m);
       block_m[blocks] = m;
       block_l[blocks] = lane_sum<R>(lead + count, [&](R sum, i64 j) { return j < lead ? sum : sum + p[j - lead]; });
-      R* o = &block_o[blocks * static_cast<size_t>(width)];
-      for (i64 h = 0; h < width; h++) {
-        R acc = 0;
-        for (i64 j = 0; j < count; j++) acc = std::fma(p[j], v(place(s + j), head, h), acc);
-        o[h] = acc;
-      }
+      R* o = block_o + blocks * width;
+      for (i64 h = 0; h < width; h++) o[h] = 0;
+      for (i64 j = 0; j < count; j++) add_scaled(o, p[j], row_of(v, place(s + j), head, width, wide), width);
       top = std::max(top, m);
-      blocks++;
       s += count;
     }
-    const Sums<R> sums(true, kExponent, std::max(leaves, static_cast<i64>(blocks)));
+    const Sums<R> sums(true, kExponent, std::max(leaves, blocks));
     Fixed l = 0;
-    std::fill(total.begin(), total.end(), Fixed(0));
-    for (size_t b = 0; b < blocks; b++) {
-      R w = exp(block_m[b] - top);
-      l += sums.fixed(block_l[b] * w, c.overflow);
-      for (size_t h = 0; h < total.size(); h++) total[h] += sums.fixed(block_o[b * total.size() + h] * w, c.overflow);
+    for (i64 h = 0; h < width; h++) total[h] = 0;
+    for (i64 b = 0; b < blocks; b++) {
+      const R w = exp(block_m[b] - top);
+      l += sums.fixed(block_l[b] * w, overflow);
+      for (i64 h = 0; h < width; h++) total[h] += sums.fixed(block_o[b * width + h] * w, overflow);
     }
     const R whole = sums.number(l);
-    for (size_t h = 0; h < total.size(); h++) out(static_cast<i64>(h), sums.number(total[h]) / whole);
+    for (i64 h = 0; h < width; h++) out(h, sums.number(total[h]) / whole);
     return top + log(whole);
   }
 };
+
+/// body(token, scratch, overflow) for every token, split over the team.
+template <class R, class Body>
+void every_token(Context& c, Range tokens, const Softmax<R>& s, const Body& body) {
+  const i64 bytes = s.scratch_bytes();
+  std::byte* scratch = c.scratch(bytes * c.team.size());
+  std::atomic<i64> next{tokens.begin};
+  std::atomic<bool> overflow{false};
+  c.team.run([&](i64 thread, i64) {
+    bool flag = false;
+    auto token = [&](i64 t) { body(t, scratch + thread * bytes, flag); };
+    for (i64 t = next++; t < tokens.end; t = next++) call_fast(token, t);
+    if (flag) overflow.store(true, std::memory_order_relaxed);
+  });
+  if (overflow) c.overflow = true;
+}
 
 /// First token of t's sequence; a sequence's tokens are neighbours.
 i64 first_of(const Indices& sequence, i64 t) {
@@ -101,38 +170,35 @@ i64 first_of(const Indices& sequence, i64 t) {
 
 template <class R>
 Run attention(const Args& a) {
-  return fast([q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
-               sequence = Indices(a.in[4]), out = Heads<R>(a.out[0]), lse = Rows<R>(a.out[1]), tokens = a.range("t"),
-               heads = a.range("kg"), group = a.group,
-               softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), a.in[1].size(0), a.model_leaves)](
-                  Context& c) mutable {
-    for (i64 t = tokens.begin; t < tokens.end; t++) {
+  return [softmax = Softmax<R>(a, a.in[1].size(0), a.model_leaves), position = Indices(a.in[3]),
+          sequence = Indices(a.in[4]), out = Heads<R>(a.out[0]), lse = Rows<R>(a.out[1]), tokens = a.range("t"),
+          heads = a.range("kg")](Context& c) {
+    every_token(c, tokens, softmax, [&](i64 t, std::byte* scratch, bool& overflow) {
       const i64 s0 = first_of(sequence, t);
+      auto place = [&](i64 s) { return s0 + s; };
       for (i64 n = heads.begin; n < heads.end; n++)
-        lse.set(t, n,
-                softmax.row(
-                    q, t, n, k, v, n / group, position(s0), t - s0 + 1, [&](i64 s) { return s0 + s; },
-                    [&](i64 h, R x) { out.set(t, n, h, x); }, c));
-    }
-  });
+        lse.set(
+            t, n,
+            softmax.row(
+                t, n, position(s0), t - s0 + 1, place, [&](i64 h, R x) { out.set(t, n, h, x); }, scratch, overflow));
+    });
+  };
 }
 
 template <class R>
 Run attention_paged(const Args& a) {
   const i64 page = static_cast<i64>(a.attr("page")), pages = a.in[5].size(1);
-  return fast([q = Heads<R>(a.in[0]), k = Heads<R>(a.in[1]), v = Heads<R>(a.in[2]), position = Indices(a.in[3]),
-               sequence = Indices(a.in[4]), table = Indices(a.in[5]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
-               heads = a.range("kg"), group = a.group, page, pages, width = a.in[0].size(2),
-               window = static_cast<i64>(a.attr("window", 0)), slots = a.in[1].box[0],
-               softmax = Softmax<R>(a.in[0].size(2), static_cast<R>(a.attr("scale")), pages * page,
-                                    std::max(a.model_leaves, ceil_div(pages * page, kBlock)))](Context& c) mutable {
-    for (i64 t = tokens.begin; t < tokens.end; t++) {
+  return [softmax = Softmax<R>(a, pages * page, std::max(a.model_leaves, ceil_div(pages * page, kBlock))),
+          position = Indices(a.in[3]), sequence = Indices(a.in[4]), table = Indices(a.in[5]), out = Heads<R>(a.out[0]),
+          tokens = a.range("t"), heads = a.range("kg"), page, pages, window = static_cast<i64>(a.attr("window", 0)),
+          slots = a.in[1].box[0]](Context& c) {
+    every_token(c, tokens, softmax, [&](i64 t, std::byte* scratch, bool& overflow) {
       const i64 b = sequence(t), first = window > 0 ? std::max<i64>(0, position(t) - window + 1) : 0;
       const i64 keys = position(t) + 1 - first;
       if (b < 0 || keys <= 0) {  // padding
         for (i64 n = heads.begin; n < heads.end; n++)
-          for (i64 h = 0; h < width; h++) out.set(t, n, h, R(0));
-        continue;
+          for (i64 h = 0; h < softmax.width; h++) out.set(t, n, h, R(0));
+        return;
       }
       PLAIT_CHECK(first + keys <= pages * page, "attention_paged: position {} in {} pages of {}", position(t), pages,
                   page);
@@ -144,9 +210,9 @@ Run attention_paged(const Args& a) {
       };
       for (i64 n = heads.begin; n < heads.end; n++)
         softmax.row(
-            q, t, n, k, v, n / group, 0, keys, slot, [&](i64 h, R x) { out.set(t, n, h, x); }, c);
-    }
-  });
+            t, n, first, keys, slot, [&](i64 h, R x) { out.set(t, n, h, x); }, scratch, overflow);
+    });
+  };
 }
 
 template <class R>
@@ -157,9 +223,9 @@ struct Gradient {
   Heads<R> dk, dv;  // offsets only
   Sums<R> dk_sums, dv_sums;
   std::vector<Range> token_leaves, head_leaves;
-  i64 group, width;
+  Range heads;
+  i64 group, width, keys;
   R scale;
-  std::vector<R> chain_k, chain_v, chain_q;
 
   explicit Gradient(const Args& a)
       : q(a.in[0]),
@@ -176,56 +242,91 @@ struct Gradient {
         dv_sums(a.out[2], a.exponent, a.model_leaves),
         token_leaves(leaves_or_whole(a, 't', "t")),
         head_leaves(leaves_or_whole(a, 'g', "kg")),
+        heads(a.range("kg")),
         group(a.group),
         width(a.in[0].size(2)),
-        scale(static_cast<R>(a.attr("scale"))),
-        chain_k(static_cast<size_t>(a.in[1].size(0) * width)),
-        chain_v(chain_k.size()),
-        chain_q(static_cast<size_t>(width)) {}
+        keys(a.in[1].size(0)),
+        scale(static_cast<R>(a.attr("scale"))) {}
 
-  void query(i64 t, i64 n, i64 kv, i64 first, i64 t0) {
-    const R delta = dot(d_o, t, n, o, t, n, width), top = lse(t, n);
-    std::fill(chain_q.begin(), chain_q.end(), R(0));
-    for (i64 s = t0; s <= t; s++) {
-      R p = exp(dot(q, t, n, k, s, kv, width) * scale - top);
-      R ds = p * (dot(d_o, t, n, v, s, kv, width) - delta) * scale;
-      for (i64 h = 0; h < width; h++) {
-        auto at = static_cast<size_t>((s - first) * width + h);
-        chain_q[static_cast<size_t>(h)] = std::fma(ds, k(s, kv, h), chain_q[static_cast<size_t>(h)]);
-        chain_k[at] = std::fma(ds, q(t, n, h), chain_k[at]);
-        chain_v[at] = std::fma(p, d_o(t, n, h), chain_v[at]);
-      }
-    }
-    for (i64 h = 0; h < width; h++) dq.set(t, n, h, chain_q[static_cast<size_t>(h)]);
+  /// One thread's memory: chains of dk and dv over the keys of a leaf, of dq, scores and d scores, widened rows.
+  i64 scratch_numbers() const { return round_up(2 * keys * width + 2 * keys + (kTogether + 4) * width, 16); }
+
+  struct Chains {
+    R *dk, *dv, *dq, *p, *ds, *wide, *wide_q, *wide_do, *wide_o;
+  };
+  Chains chains(R* at) const {
+    R *dv_ = at + keys * width, *p = dv_ + keys * width, *ds = p + keys, *dq_ = ds + keys, *wide = dq_ + width;
+    R* wide_q = wide + kTogether * width;
+    return {at, dv_, dq_, p, ds, wide, wide_q, wide_q + width, wide_q + 2 * width};
   }
 
-  void run(Context& c) {
-    dk_sums.zero();
-    dv_sums.zero();
-    for (Range tokens : token_leaves)
-      for (Range heads : head_leaves)
-        for (i64 n0 = heads.begin; n0 < heads.end;) {  // the heads of one KV head in this leaf
-          const i64 kv = n0 / group, n1 = std::min(heads.end, (kv + 1) * group);
-          const i64 first = first_of(sequence, tokens.begin);
-          const auto used = static_cast<size_t>((tokens.end - first) * width);
-          std::fill_n(chain_k.begin(), used, R(0));
-          std::fill_n(chain_v.begin(), used, R(0));
-          for (i64 n = n0; n < n1; n++)
-            for (i64 t = tokens.begin; t < tokens.end; t++) query(t, n, kv, first, first_of(sequence, t));
-          for (i64 s = first; s < tokens.end; s++)
-            for (i64 h = 0; h < width; h++) {
-              auto at = static_cast<size_t>((s - first) * width + h);
-              dk_sums.add(dk.at(s, kv, h), chain_k[at], c.overflow);
-              dv_sums.add(dv.at(s, kv, h), chain_v[at], c.overflow);
-            }
-          n0 = n1;
-        }
+  /// Query (t, n) over its keys t0 ... t; chains begin at key `first`.
+  void query(i64 t, i64 n, i64 kv, i64 first, i64 t0, const Chains& c) const {
+    const R *qr = row_of(q, t, n, width, c.wide_q), *dor = row_of(d_o, t, n, width, c.wide_do);
+    const R* o_row[kTogether];
+    std::fill_n(o_row, kTogether, row_of(o, t, n, width, c.wide_o));
+    R delta[kTogether];
+    dots(dor, o_row, width, in_pairs(d_o, o), delta);
+    const R top = lse(t, n);
+    const i64 count = t - t0 + 1;
+    auto place = [&](i64 s) { return t0 + s; };
+    scores_of(qr, k, kv, width, in_pairs(q, k), count, place, c.wide, c.p);
+    scores_of(dor, v, kv, width, in_pairs(d_o, v), count, place, c.wide, c.ds);
+    for (i64 s = 0; s < count; s++) {
+      c.p[s] = exp(c.p[s] * scale - top);
+      c.ds[s] = c.p[s] * (c.ds[s] - delta[0]) * scale;
+    }
+    std::fill_n(c.dq, width, R(0));
+    for (i64 s = 0; s < count; s++) {
+      const i64 at = (t0 + s - first) * width;
+      add_scaled(c.dq, c.ds[s], row_of(k, t0 + s, kv, width, c.wide), width);
+      add_scaled(c.dk + at, c.ds[s], qr, width);
+      add_scaled(c.dv + at, c.p[s], dor, width);
+    }
+    for (i64 h = 0; h < width; h++) dq.set(t, n, h, c.dq[h]);
+  }
+
+  /// All of one KV head: its sums are this thread's own.
+  void run(i64 kv, R* scratch, bool& overflow) const {
+    const Chains c = chains(scratch);
+    for (Range tokens : token_leaves) {
+      const i64 first = first_of(sequence, tokens.begin), used = (tokens.end - first) * width;
+      for (Range leaf : head_leaves) {
+        const Range mine = leaf & Range{kv * group, (kv + 1) * group};
+        if (mine.empty()) continue;
+        std::fill_n(c.dk, used, R(0));
+        std::fill_n(c.dv, used, R(0));
+        for (i64 n = mine.begin; n < mine.end; n++)
+          for (i64 t = tokens.begin; t < tokens.end; t++) query(t, n, kv, first, first_of(sequence, t), c);
+        for (i64 s = first; s < tokens.end; s++)
+          for (i64 h = 0; h < width; h++) {
+            const i64 at = (s - first) * width + h;
+            dk_sums.add(dk.at(s, kv, h), c.dk[at], overflow);
+            dv_sums.add(dv.at(s, kv, h), c.dv[at], overflow);
+          }
+      }
+    }
   }
 };
 
 template <class R>
 Run attention_vjp(const Args& a) {
-  return fast([g = Gradient<R>(a)](Context& c) mutable { g.run(c); });
+  return [g = Gradient<R>(a)](Context& c) {
+    g.dk_sums.zero();
+    g.dv_sums.zero();
+    if (g.heads.empty()) return;
+    const i64 numbers = g.scratch_numbers(), last = (g.heads.end - 1) / g.group;
+    auto* scratch = reinterpret_cast<R*>(c.scratch(numbers * c.team.size() * static_cast<i64>(sizeof(R))));
+    std::atomic<i64> next{g.heads.begin / g.group};
+    std::atomic<bool> overflow{false};
+    c.team.run([&](i64 thread, i64) {
+      bool flag = false;
+      auto head = [&](i64 kv) { g.run(kv, scratch + thread * numbers, flag); };
+      for (i64 kv = next++; kv <= last; kv = next++) call_fast(head, kv);
+      if (flag) overflow.store(true, std::memory_order_relaxed);
+    });
+    if (overflow) c.overflow = true;
+  };
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Cross entropy in parts. sum_exp: a lane sum for each leaf of the vocabulary. pick gives zero where it is not the
 // owner. A target below zero is masked.
+#include <atomic>
+
 #include "plait/kernels/reference/reference.h"
 #include "plait/kernels/reference/rows.h"
 
@@ -9,34 +11,44 @@ namespace {
 
 template <class R>
 Run row_max(const Args& a) {
-  return fast([x = Rows<R>(a.in[0]), out = Rows<R>(a.out[0]), rows = a.range("t"), columns = a.range("v")](Context&) {
-    for (i64 t = rows.begin; t < rows.end; t++) {
-      R m = -INFINITY;
-      for (i64 v = columns.begin; v < columns.end; v++) m = std::max(m, x(t, v));
-      out.set(t, m);
-    }
+  return Run([x = Rows<R>(a.in[0]), out = Rows<R>(a.out[0]), rows = a.range("t"), columns = a.range("v")](Context& c) {
+    parallel(c, rows, rows.size() * columns.size(), [&](Range part) {
+      for (i64 t = part.begin; t < part.end; t++) {
+        R m = -INFINITY;
+        for (i64 v = columns.begin; v < columns.end; v++) m = std::max(m, x(t, v));
+        out.set(t, m);
+      }
+    });
   });
 }
 
 template <class R>
 Run sum_exp(const Args& a) {
-  return fast([x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
-               sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
-               leaves = leaves_or_whole(a, 'v', "v")](Context& c) {
+  return Run([x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
+              width = a.range("v").size(), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves),
+              leaves = leaves_or_whole(a, 'v', "v")](Context& c) {
     sums.zero();
-    for (i64 t = rows.begin; t < rows.end; t++)
-      for (Range leaf : leaves)
-        sums.add(out.at(t), lane_sum<R>(leaf.size(), [&](R s, i64 i) { return s + exp(x(t, leaf.begin + i) - m(t)); }),
-                 c.overflow);
+    std::atomic<bool> overflow{false};
+    parallel(c, rows, rows.size() * width, [&](Range part) {
+      bool flag = false;
+      for (i64 t = part.begin; t < part.end; t++)
+        for (Range leaf : leaves)
+          sums.add(out.at(t),
+                   lane_sum<R>(leaf.size(), [&](R s, i64 i) { return s + exp(x(t, leaf.begin + i) - m(t)); }), flag);
+      if (flag) overflow.store(true, std::memory_order_relaxed);
+    });
+    if (overflow) c.overflow = true;
   });
 }
 
 template <class R>
 Run sum_exp_dx(const Args& a) {
-  return fast([x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), d = Rows<R>(a.in[2]), out = Rows<R>(a.out[0]),
-               rows = a.range("t"), columns = a.range("v")](Context&) {
-    for (i64 t = rows.begin; t < rows.end; t++)
-      for (i64 v = columns.begin; v < columns.end; v++) out.set(t, v, d(t) * exp(x(t, v) - m(t)));
+  return Run([x = Rows<R>(a.in[0]), m = Rows<R>(a.in[1]), d = Rows<R>(a.in[2]), out = Rows<R>(a.out[0]),
+              rows = a.range("t"), columns = a.range("v")](Context& c) {
+    parallel(c, rows, rows.size() * columns.size(), [&](Range part) {
+      for (i64 t = part.begin; t < part.end; t++)
+        for (i64 v = columns.begin; v < columns.end; v++) out.set(t, v, d(t) * exp(x(t, v) - m(t)));
+    });
   });
 }
 
@@ -50,10 +62,12 @@ Run pick(const Args& a) {
 
 template <class R>
 Run pick_dx(const Args& a) {
-  return fast([target = Indices(a.in[0]), d = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
-               columns = a.range("v")](Context&) {
-    for (i64 t = rows.begin; t < rows.end; t++)
-      for (i64 v = columns.begin; v < columns.end; v++) out.set(t, v, target(t) == v ? d(t) : R(0));
+  return Run([target = Indices(a.in[0]), d = Rows<R>(a.in[1]), out = Rows<R>(a.out[0]), rows = a.range("t"),
+              columns = a.range("v")](Context& c) {
+    parallel(c, rows, rows.size() * columns.size(), [&](Range part) {
+      for (i64 t = part.begin; t < part.end; t++)
+        for (i64 v = columns.begin; v < columns.end; v++) out.set(t, v, target(t) == v ? d(t) : R(0));
+    });
   });
 }
 

@@ -15,8 +15,8 @@ Run each(const Args& a, F f) {
   PLAIT_CHECK(a.in.size() == N, "{}: {} operands, want {}", a.op, a.in.size(), N);
   std::array<Numbers<R>, N> in;
   for (size_t i = 0; i < N; i++) in[i] = Numbers<R>(a.in[i]);
-  return fast([loop = Loop::over_all(a, a.out_terms[0]), in, out = Numbers<R>(a.out[0]), f](Context&) {
-    loop.each([&](const i64* at) {
+  return Run([loop = Loop::over_all(a, a.out_terms[0]), in, out = Numbers<R>(a.out[0]), f](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) {
       std::array<R, N> x;
       for (size_t i = 0; i < N; i++) x[i] = in[i][at[i]];
       out.set(at[N], f(x));
@@ -33,16 +33,18 @@ template <class R>
 Run add_sums(const Args& a) {
   using Fixed = typename Sums<R>::Fixed;
   if (a.out[0].dtype != Sums<R>::kDType) return add<R>(a);
-  return
-      [loop = Loop::over_all(a, a.out_terms[0]), x = a.in[0].as<Fixed>(), y = a.in[1].as<Fixed>(),
-       out = a.out[0].as<Fixed>()](Context&) { loop.each([&](const i64* at) { out[at[2]] = x[at[0]] + y[at[1]]; }); };
+  return [loop = Loop::over_all(a, a.out_terms[0]), x = a.in[0].as<Fixed>(), y = a.in[1].as<Fixed>(),
+          out = a.out[0].as<Fixed>()](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) { out[at[2]] = x[at[0]] + y[at[1]]; });
+  };
 }
 
 template <class R>
 Run finish(const Args& a) {
-  return fast(
-      [loop = Loop::over_all(a, a.out_terms[0]), x = Sums<R>(a.in[0], a.exponent, a.model_leaves),
-       out = Numbers<R>(a.out[0])](Context&) { loop.each([&](const i64* at) { out.set(at[1], x.get(at[0])); }); });
+  return Run([loop = Loop::over_all(a, a.out_terms[0]), x = Sums<R>(a.in[0], a.exponent, a.model_leaves),
+              out = Numbers<R>(a.out[0])](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) { out.set(at[1], x.get(at[0])); });
+  });
 }
 
 template <class R>
@@ -54,9 +56,9 @@ Run copy(const Args& a) {
 Run read(const Args& a) {
   auto size = static_cast<size_t>(info(a.in[0].dtype).block_bytes);
   PLAIT_CHECK(a.in[0].dtype == a.out[0].dtype, "read: {} into {}", name_of(a.in[0].dtype), name_of(a.out[0].dtype));
-  return fast([loop = Loop::over_all(a, a.out_terms[0]), from = a.in[0].as<std::byte>(), to = a.out[0].as<std::byte>(),
-               size](Context&) {
-    loop.each([&](const i64* at) {
+  return Run([loop = Loop::over_all(a, a.out_terms[0]), from = a.in[0].as<std::byte>(), to = a.out[0].as<std::byte>(),
+              size](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) {
       std::memmove(to + at[1] * static_cast<i64>(size), from + at[0] * static_cast<i64>(size), size);
     });
   });
@@ -66,16 +68,17 @@ Run zero(const Args& a) {
   auto size = static_cast<size_t>(info(a.out[0].dtype).block_bytes);
   Loop loop(a, a.out_terms[0]);
   loop.walk(a, a.out[0], a.out_terms[0]);
-  return fast([loop, to = a.out[0].as<std::byte>(), size](Context&) {
-    loop.each([&](const i64* at) { std::memset(to + at[0] * static_cast<i64>(size), 0, size); });
+  return Run([loop, to = a.out[0].as<std::byte>(), size](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) { std::memset(to + at[0] * static_cast<i64>(size), 0, size); });
   });
 }
 
 template <class R>
 Run constant(const Args& a) {
-  return
-      [loop = Loop::over_all(a, a.out_terms[0]), out = Numbers<R>(a.out[0]),
-       value = static_cast<R>(a.attr("value"))](Context&) { loop.each([&](const i64* at) { out.set(at[0], value); }); };
+  return [loop = Loop::over_all(a, a.out_terms[0]), out = Numbers<R>(a.out[0]),
+          value = static_cast<R>(a.attr("value"))](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) { out.set(at[0], value); });
+  };
 }
 
 template <class R>
@@ -190,13 +193,13 @@ double whole_power(double b, i64 n) {
 template <class R>
 Run adamw_w(const Args& a) {
   Loop loop = Loop::over_all(a, a.out_terms[0]);
-  return fast([loop, w = Numbers<R>(a.in[0]), m = Numbers<R>(a.in[1]), v = Numbers<R>(a.in[2]),
-               rate = Numbers<R>(a.in[3]), step = Numbers<R>(a.in[4]), out = Numbers<R>(a.out[0]), b1 = a.attr("beta1"),
-               b2 = a.attr("beta2"), eps = static_cast<R>(a.attr("eps")),
-               decay = static_cast<R>(a.attr("decay"))](Context&) {
+  return Run([loop, w = Numbers<R>(a.in[0]), m = Numbers<R>(a.in[1]), v = Numbers<R>(a.in[2]),
+              rate = Numbers<R>(a.in[3]), step = Numbers<R>(a.in[4]), out = Numbers<R>(a.out[0]), b1 = a.attr("beta1"),
+              b2 = a.attr("beta2"), eps = static_cast<R>(a.attr("eps")),
+              decay = static_cast<R>(a.attr("decay"))](Context& c) {
     const i64 n = std::llround(static_cast<double>(step[0]));
     const R c1 = static_cast<R>(1 - whole_power(b1, n)), c2 = static_cast<R>(1 - whole_power(b2, n)), r = rate[0];
-    loop.each([&](const i64* at) {
+    loop.each_parallel(c, [&](const i64* at) {
       R x = w[at[0]], move = (m[at[1]] / c1) / (std::sqrt(v[at[2]] / c2) + eps);
       out.set(at[5], std::fma(-r, std::fma(decay, x, move), x));
     });

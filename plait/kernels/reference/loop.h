@@ -139,13 +139,24 @@ struct Loop {
   /// f(offsets): one offset a view.
   template <class F>
   void each(F f) const {
+    part(dims > 0 ? range[0] : Range{}, f);
+  }
+  /// The same, split over the team along the first group; f of different elements at once.
+  template <class F>
+  void each_parallel(Context& c, F f) const;
+
+ private:
+  template <class F>
+  void part(Range outer, F& f) const {
     if (empty) return;
     i64 at[kViews], x[kDims];
+    Range in[kDims];
+    for (size_t d = 0; d < dims; d++) in[d] = d == 0 ? outer : range[d];
     for (size_t v = 0; v < views; v++) {
       at[v] = base[v];
-      for (size_t d = 0; d < dims; d++) at[v] += range[d].begin * stride[v][d];
+      for (size_t d = 0; d < dims; d++) at[v] += in[d].begin * stride[v][d];
     }
-    for (size_t d = 0; d < dims; d++) x[d] = range[d].begin;
+    for (size_t d = 0; d < dims; d++) x[d] = in[d].begin;
     for (;;) {
       f(static_cast<const i64*>(at));
       size_t d = dims;
@@ -153,9 +164,9 @@ struct Loop {
         d--;
         x[d]++;
         for (size_t v = 0; v < views; v++) at[v] += stride[v][d];
-        if (x[d] < range[d].end) break;
-        x[d] = range[d].begin;
-        for (size_t v = 0; v < views; v++) at[v] -= range[d].size() * stride[v][d];
+        if (x[d] < in[d].end) break;
+        x[d] = in[d].begin;
+        for (size_t v = 0; v < views; v++) at[v] -= in[d].size() * stride[v][d];
         if (d == 0) return;
       }
       if (dims == 0) return;
@@ -182,6 +193,29 @@ void call_fast(F& f, A&&... a) {
     call_avx2(f, a...);
   else
     f(a...);
+}
+
+/// body(part) for parts of a range, on the team where the work (elements) is worth waking it.
+template <class Body>
+void parallel(Context& c, Range all, i64 work, const Body& body) {
+  constexpr i64 kAlone = 16384;
+  auto part = [&](Range r) {
+    Range of{all.begin + r.begin, all.begin + r.end};
+    call_fast(body, of);
+  };
+  if (work < kAlone)
+    part({0, all.size()});
+  else
+    c.team.split(all.size(), 1, part);
+}
+
+template <class F>
+void Loop::each_parallel(Context& c, F f) const {
+  if (empty) return;
+  i64 work = 1;
+  for (size_t d = 0; d < dims; d++) work *= range[d].size();
+  auto body = [&](Range outer) { part(outer, f); };
+  parallel(c, dims > 0 ? range[0] : Range{0, 1}, work, body);
 }
 
 template <class Body>

@@ -38,25 +38,30 @@ struct Norm {
 
 template <class R>
 Run rms_norm(const Args& a) {
-  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), out = Rows<R>(a.out[0])](Context&) {
-    for (i64 t = norm.t.begin; t < norm.t.end; t++) {
-      R r = norm.inverse_rms(t);
-      for (i64 d = 0; d < norm.width; d++) out.set(t, d, norm.x(t, d) * r * gain(d));
-    }
+  return Run([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), out = Rows<R>(a.out[0])](Context& context) {
+    parallel(context, norm.t, norm.t.size() * norm.width, [&](Range part) {
+      for (i64 t = part.begin; t < part.end; t++) {
+        R r = norm.inverse_rms(t);
+        for (i64 d = 0; d < norm.width; d++) out.set(t, d, norm.x(t, d) * r * gain(d));
+      }
+    });
   });
 }
 
 /// dx = r (dy g - x c), c = r^2 mean(dy g x).
 template <class R>
 Run rms_norm_dx(const Args& a) {
-  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
-    for (i64 t = norm.t.begin; t < norm.t.end; t++) {
-      R r = norm.inverse_rms(t);
-      R dot = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d) * gain(d), norm.x(t, d), s); });
-      R c = dot * r * r / static_cast<R>(norm.width);
-      for (i64 d = 0; d < norm.width; d++) out.set(t, d, r * std::fma(-norm.x(t, d), c, dy(t, d) * gain(d)));
-    }
-  });
+  return Run(
+      [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context& context) {
+        parallel(context, norm.t, norm.t.size() * norm.width, [&](Range part) {
+          for (i64 t = part.begin; t < part.end; t++) {
+            R r = norm.inverse_rms(t);
+            R dot = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d) * gain(d), norm.x(t, d), s); });
+            R c = dot * r * r / static_cast<R>(norm.width);
+            for (i64 d = 0; d < norm.width; d++) out.set(t, d, r * std::fma(-norm.x(t, d), c, dy(t, d) * gain(d)));
+          }
+        });
+      });
 }
 
 /// A chain per column over the tokens of each leaf; f(t) prepares a token, g(t, d) is its factor.
@@ -97,30 +102,35 @@ Run layer_norm_dgain(const Args& a) {
 
 template <class R>
 Run layer_norm(const Args& a) {
-  return fast(
-      [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), shift = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
-        for (i64 t = norm.t.begin; t < norm.t.end; t++) {
-          auto [mean, inverse] = norm.moments(t);
-          for (i64 d = 0; d < norm.width; d++)
-            out.set(t, d, std::fma((norm.x(t, d) - mean) * inverse, gain(d), shift(d)));
-        }
-      });
+  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), shift = Rows<R>(a.in[2]),
+               out = Rows<R>(a.out[0])](Context& context) {
+    parallel(context, norm.t, norm.t.size() * norm.width, [&](Range part) {
+      for (i64 t = part.begin; t < part.end; t++) {
+        auto [mean, inverse] = norm.moments(t);
+        for (i64 d = 0; d < norm.width; d++)
+          out.set(t, d, std::fma((norm.x(t, d) - mean) * inverse, gain(d), shift(d)));
+      }
+    });
+  });
 }
 
 /// dx = r (a - mean(a) - x^ mean(a x^)), a = dy g.
 template <class R>
 Run layer_norm_dx(const Args& a) {
-  return fast([norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context&) {
-    const auto n = static_cast<R>(norm.width);
-    for (i64 t = norm.t.begin; t < norm.t.end; t++) {
-      auto m = norm.moments(t);
-      auto hat = [&](i64 d) { return (norm.x(t, d) - m.mean) * m.inverse; };
-      R plain = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d), gain(d), s); }) / n;
-      R along = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d) * gain(d), hat(d), s); }) / n;
-      for (i64 d = 0; d < norm.width; d++)
-        out.set(t, d, m.inverse * std::fma(-hat(d), along, std::fma(dy(t, d), gain(d), -plain)));
-    }
-  });
+  return Run(
+      [norm = Norm<R>(a), gain = Rows<R>(a.in[1]), dy = Rows<R>(a.in[2]), out = Rows<R>(a.out[0])](Context& context) {
+        parallel(context, norm.t, norm.t.size() * norm.width, [&](Range part) {
+          const auto n = static_cast<R>(norm.width);
+          for (i64 t = part.begin; t < part.end; t++) {
+            auto m = norm.moments(t);
+            auto hat = [&](i64 d) { return (norm.x(t, d) - m.mean) * m.inverse; };
+            R plain = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d), gain(d), s); }) / n;
+            R along = lane_sum<R>(norm.width, [&](R s, i64 d) { return std::fma(dy(t, d) * gain(d), hat(d), s); }) / n;
+            for (i64 d = 0; d < norm.width; d++)
+              out.set(t, d, m.inverse * std::fma(-hat(d), along, std::fma(dy(t, d), gain(d), -plain)));
+          }
+        });
+      });
 }
 
 }  // namespace

@@ -78,9 +78,9 @@ Run matmul(const Args& a) {
 
 template <class R>
 Run bias(const Args& a) {
-  return fast([loop = Loop::over_all(a, a.out_terms[0]), x = Numbers<R>(a.in[0]), b = Numbers<R>(a.in[1]),
-               out = Numbers<R>(a.out[0])](Context&) {
-    loop.each([&](const i64* at) { out.set(at[2], x[at[0]] + b[at[1]]); });
+  return Run([loop = Loop::over_all(a, a.out_terms[0]), x = Numbers<R>(a.in[0]), b = Numbers<R>(a.in[1]),
+              out = Numbers<R>(a.out[0])](Context& c) {
+    loop.each_parallel(c, [&](const i64* at) { out.set(at[2], x[at[0]] + b[at[1]]); });
   });
 }
 

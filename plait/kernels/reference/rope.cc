@@ -35,22 +35,24 @@ template <class R>
 Run rope(const Args& a) {
   const i64 width = a.in[0].size(2), dims = static_cast<i64>(a.attr("dims", static_cast<double>(width)));
   PLAIT_CHECK(dims % 2 == 0 && dims <= width, "rope: {} of {} dims turn", dims, width);
-  return fast([x = Heads<R>(a.in[0]), position = Indices(a.in[1]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
-               heads = a.range("n"), table = frequencies(a, dims), half = dims / 2, width,
-               sign = a.attr("inverse", 0) != 0 ? -1.0 : 1.0](Context&) {
-    for (i64 t = tokens.begin; t < tokens.end; t++)
-      for (i64 h = 0; h < half; h++) {
-        SinCos angle = sin_cos(static_cast<double>(position(t)) * table[static_cast<size_t>(h)]);
-        R c = static_cast<R>(angle.cos), s = static_cast<R>(sign * angle.sin);
-        for (i64 n = heads.begin; n < heads.end; n++) {
-          R u = x(t, n, h), v = x(t, n, h + half);
-          out.set(t, n, h, u * c - v * s);
-          out.set(t, n, h + half, v * c + u * s);
+  return Run([x = Heads<R>(a.in[0]), position = Indices(a.in[1]), out = Heads<R>(a.out[0]), tokens = a.range("t"),
+              heads = a.range("n"), table = frequencies(a, dims), half = dims / 2, width,
+              sign = a.attr("inverse", 0) != 0 ? -1.0 : 1.0](Context& context) {
+    parallel(context, tokens, tokens.size() * heads.size() * width, [&](Range part) {
+      for (i64 t = part.begin; t < part.end; t++)
+        for (i64 h = 0; h < half; h++) {
+          SinCos angle = sin_cos(static_cast<double>(position(t)) * table[static_cast<size_t>(h)]);
+          R c = static_cast<R>(angle.cos), s = static_cast<R>(sign * angle.sin);
+          for (i64 n = heads.begin; n < heads.end; n++) {
+            R u = x(t, n, h), v = x(t, n, h + half);
+            out.set(t, n, h, u * c - v * s);
+            out.set(t, n, h + half, v * c + u * s);
+          }
         }
-      }
-    for (i64 t = tokens.begin; t < tokens.end; t++)
-      for (i64 n = heads.begin; n < heads.end; n++)
-        for (i64 h = 2 * half; h < width; h++) out.set(t, n, h, x(t, n, h));
+      for (i64 t = part.begin; t < part.end; t++)
+        for (i64 n = heads.begin; n < heads.end; n++)
+          for (i64 h = 2 * half; h < width; h++) out.set(t, n, h, x(t, n, h));
+    });
   });
 }
 
