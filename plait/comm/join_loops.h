@@ -106,6 +106,7 @@ template <class O>
 void pair_run(std::byte* out, const std::byte* a, const std::byte* b, i64 bytes) {
   i64 i = 0;
   for (; i + 256 <= bytes; i += 256)
+#pragma GCC unroll 4
     for (i64 j = i; j < i + 256; j += 64) O::template wide<64>(out + j, a + j, b + j);
   for (; i + 64 <= bytes; i += 64) O::template wide<64>(out + i, a + i, b + i);
   for (; i + 32 <= bytes; i += 32) O::template wide<32>(out + i, a + i, b + i);
@@ -117,6 +118,7 @@ template <class O>
 void pair_streams(std::byte* out, const std::byte* a, const std::byte* b, i64 bytes) {
   i64 part = bytes / kStreams / 64 * 64;
   for (i64 i = 0; i < part; i += 64)
+#pragma GCC unroll 4
     for (i64 k = 0; k < kStreams; k++) O::template wide<64>(out + k * part + i, a + k * part + i, b + k * part + i);
   i64 done = kStreams * part;
   pair_run<O>(out + done, a + done, b + done, bytes - done);
@@ -154,40 +156,54 @@ U16 narrow(F32 f) {
 }
 
 template <bool kMax>
-void bf16_block(std::byte* out, std::span<const std::byte* const> parts, i64 at) {
-  F32 s = widen(parts[0] + at);
-  for (size_t r = 1; r < parts.size(); r++) {
-    F32 x = widen(parts[r] + at);
-    if constexpr (kMax)
-      Max<float, std::uint32_t>::wide<64>(reinterpret_cast<std::byte*>(&s), reinterpret_cast<const std::byte*>(&s),
-                                          reinterpret_cast<const std::byte*>(&x));
-    else
-      s += x;
+F32 bf16_add(F32 s, F32 x) {
+  if constexpr (!kMax) return s + x;
+  F32 m;
+  Max<float, std::uint32_t>::wide<64>(reinterpret_cast<std::byte*>(&m), reinterpret_cast<const std::byte*>(&s),
+                                      reinterpret_cast<const std::byte*>(&x));
+  return m;
+}
+
+// Sums of a tile stay in f32 until the last part; `count` elements, a multiple of 16. out may be a part.
+template <bool kMax>
+void bf16_tile(std::byte* out, std::span<const std::byte* const> parts, i64 at, i64 count) {
+  alignas(64) std::byte sum[kTile];
+  const std::byte *a = parts[0] + 2 * at, *b = parts[1] + 2 * at;
+  if (parts.size() == 2) {
+    for (i64 i = 0; i < count; i += 16)
+      store(out + 2 * (at + i), narrow(bf16_add<kMax>(widen(a + 2 * i), widen(b + 2 * i))));
+    return;
   }
-  store(out + at, narrow(s));
+  for (i64 i = 0; i < count; i += 16) store(sum + 4 * i, bf16_add<kMax>(widen(a + 2 * i), widen(b + 2 * i)));
+  for (size_t r = 2; r < parts.size(); r++) {
+    const std::byte* p = parts[r] + 2 * at;
+    for (i64 i = 0; i < count; i += 16) store(sum + 4 * i, bf16_add<kMax>(load<F32>(sum + 4 * i), widen(p + 2 * i)));
+  }
+  for (i64 i = 0; i < count; i += 16) store(out + 2 * (at + i), narrow(load<F32>(sum + 4 * i)));
 }
 
 // The rest of less than 16 elements goes through a padded copy, so that there is one rounding routine.
 template <bool kMax>
 void bf16_parts(std::byte* out, std::span<const std::byte* const> parts, i64 count) {
-  i64 i = 0;
-  for (; i + 16 <= count; i += 16) bf16_block<kMax>(out, parts, 2 * i);
-  if (i == count) return;
-  auto rest = static_cast<size_t>(2 * (count - i));
-  alignas(64) std::byte sum[64] = {}, pad[32];
+  const i64 whole = count / 16 * 16, tile = kTile / 4;
+  for (i64 i = 0; i < whole; i += tile) {
+    // The arithmetic of a tile is long enough to hide the fetching of the next one, but not of what the core sees
+    // ahead.
+    for (auto* p : parts)
+      for (i64 k = i + tile; k < std::min(i + 2 * tile, whole); k += 32) __builtin_prefetch(p + 2 * k);
+    bf16_tile<kMax>(out, parts, i, std::min(tile, whole - i));
+  }
+  if (whole == count) return;
+  auto rest = static_cast<size_t>(2 * (count - whole));
+  alignas(64) std::byte pad[32];
+  F32 sum{};
   for (size_t r = 0; r < parts.size(); r++) {
     __builtin_memset(pad, 0, sizeof pad);
-    __builtin_memcpy(pad, parts[r] + 2 * i, rest);
-    F32 x = widen(pad);
-    if (r == 0)
-      store(sum, x);
-    else if (kMax)
-      Max<float, std::uint32_t>::wide<64>(sum, sum, reinterpret_cast<const std::byte*>(&x));
-    else
-      store(sum, load<F32>(sum) + x);
+    __builtin_memcpy(pad, parts[r] + 2 * whole, rest);
+    sum = r == 0 ? widen(pad) : bf16_add<kMax>(sum, widen(pad));
   }
-  store(pad, narrow(load<F32>(sum)));
-  __builtin_memcpy(out + 2 * i, pad, rest);
+  store(pad, narrow(sum));
+  __builtin_memcpy(out + 2 * whole, pad, rest);
 }
 
 }  // namespace
@@ -197,6 +213,7 @@ void copy_streams(std::byte* to, const std::byte* from, i64 bytes) {
   using V = Vec<u64>::type;
   i64 part = bytes / kStreams / 64 * 64;
   for (i64 i = 0; i < part; i += 64)
+#pragma GCC unroll 4
     for (i64 k = 0; k < kStreams; k++) {
 #if defined(__x86_64__)
       asm volatile("prefetchw %0" : : "m"(to[k * part + i + kAhead]));  // the builtin asks for a shared line

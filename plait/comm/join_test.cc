@@ -55,7 +55,7 @@ TEST(Join, SumOfFloatsInRankOrderAtAnyPlace) {
 TEST(Join, BFloatsAddInF32AndRoundOnce) {
   for (auto isa : kSets)
     for (size_t ranks : {1, 2, 4})
-      for (size_t n : {1, 15, 16, 33, 1000}) {
+      for (size_t n : {1, 15, 16, 33, 512, 1000, 5001}) {
         std::vector<std::vector<bf16>> parts(ranks);
         std::vector<const std::byte*> in;
         for (size_t r = 0; r < ranks; r++) {

@@ -55,6 +55,8 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<Region> region, i64 group, 
     peers_.push_back(
         {&region_->line(group_, m), region_->notes(group_, m), region_->slots(group_, m), group_.ranks[size_(m)]});
   parts_.resize(size_(n_));
+  for (auto& op : ops_)  // a step of a run may not allocate
+    for (auto* v : {&op.counts, &op.receives, &op.at, &op.to, &op.from_steps, &op.from_at}) v->reserve(size_(n_));
   // A second communicator of the same member goes on where the first one stopped.
   published_ = finished_ = finished_told_ = next_step_ = static_cast<i64>(line_.started.load());
   free_until_ = published_;
