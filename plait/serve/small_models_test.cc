@@ -70,7 +70,7 @@ TEST(SmallModels, llama) {
   RandomModel m(r.at("config"));
   write_hf(m, t / "hf");
   write_hf(m, t / "shards", {.max_shard_bytes = 100'000});
-  ASSERT_TRUE(io::fs::exists(t / "shards/model.safetensors.index.json"));
+  ASSERT_TRUE(fs::exists(t / "shards/model.safetensors.index.json"));
   write_hf(m, t / "bare", {.without_prefix = true});
   write_gguf(m, t / "model.gguf");
   check_model("llama", r, t / "hf", {t / "shards", t / "bare", t / "model.gguf"});
@@ -82,7 +82,7 @@ TEST(SmallModels, gpt2) {
   RandomModel m(r.at("config"));
   write_hf(m, t / "hf");
   write_hf(m, t / "shards", {.max_shard_bytes = 60'000});
-  ASSERT_TRUE(io::fs::exists(t / "shards/model.safetensors.index.json"));
+  ASSERT_TRUE(fs::exists(t / "shards/model.safetensors.index.json"));
   write_hf(m, t / "published", {.without_prefix = true, .masks = true});
   write_gguf(m, t / "model.gguf");
   check_model("gpt2", r, t / "hf", {t / "shards", t / "published", t / "model.gguf"});

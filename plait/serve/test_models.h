@@ -18,7 +18,9 @@
 
 namespace plait::serve {
 
+using io::shared;
 using nlohmann::json;
+namespace fs = io::fs;
 using Values = std::vector<float>;
 
 /// PLAIT_LONG=1: every degree and every token, instead of those that fit a minute.
@@ -40,7 +42,7 @@ inline std::string smollm2() {
 }
 #define NEED_SMOLLM2(name)            \
   const std::string name = smollm2(); \
-  if (!io::fs::exists(name)) GTEST_SKIP() << name << " is not there: scripts/fetch_model.sh fetches it"
+  if (!fs::exists(name)) GTEST_SKIP() << name << " is not there: scripts/fetch_model.sh fetches it"
 
 /// A random model of a config of tests/data: row-major weights by our names of states.
 struct RandomModel {
