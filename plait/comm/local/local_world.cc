@@ -52,7 +52,9 @@ i64 LocalWorld::add_group(std::vector<i64> ranks, i64 slot_bytes) {
 }
 
 void LocalWorld::start() {
-  if (!started()) region_ = std::make_shared<Region>(world_, groups_);
+  if (started()) return;
+  region_ = std::make_shared<Region>(world_, groups_);
+  region_->names = options_.names;
 }
 
 std::unique_ptr<Communicator> LocalWorld::join(i64 group, i64 rank) const {
@@ -90,6 +92,31 @@ i64 LocalWorld::region_bytes() const {
   if (started()) return region_->bytes();
   auto groups = groups_;
   return Region::lay_out(world_, groups);
+}
+
+void LocalWorld::set_phase(i64 rank, std::string_view phase, i64 step) const {
+  PLAIT_CHECK(started() && rank >= 0 && rank < world_, "phase of rank {}", rank);
+  region_->set_phase(rank, phase, step);
+}
+
+std::string LocalWorld::title(i64 rank) const {
+  return started() && rank >= 0 ? region_->title(rank) : fmt::format("rank {}", rank);
+}
+
+std::string LocalWorld::place(i64 rank) const {
+  const std::string phase = started() && rank >= 0 ? region_->phase(rank) : "";
+  return phase.empty() ? title(rank) : title(rank) + ", " + phase;
+}
+
+std::string LocalWorld::doing(i64 rank) const {
+  PLAIT_CHECK(started() && rank >= 0 && rank < world_, "doings of rank {}", rank);
+  std::string s = region_->phase(rank);
+  if (!s.empty()) s = "in " + s + ", ";
+  auto ops = region_->last_operations(rank);
+  if (ops.empty()) return s + "before its first collective";
+  auto& op = ops.back();
+  return s + fmt::format("{} {}, operation {} of group {}", op.state == OpRecord::done ? "after" : "in", to_string(op),
+                         op.index, region_->group_name(op.group));
 }
 
 std::string LocalWorld::last_operations(i64 rank) const {

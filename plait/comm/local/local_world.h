@@ -11,10 +11,11 @@
 namespace plait::comm {
 
 struct LocalOptions {
-  double deadline_s = 30;       // longest wait for a peer; then the world has failed
-  i64 slot_bytes = 256 * 1024;  // payload of a step; a member has kRing slots, untouched pages cost nothing
-  i64 mail_bytes = 64 * 1024;   // chunk of a message, kMailRing of them an ordered pair
-  double ranks_per_core = 0;    // above 1 waiting gives the core away early; 0: from the processors of this process
+  double deadline_s = 30;          // longest wait for a peer; then the world has failed
+  i64 slot_bytes = 256 * 1024;     // payload of a step; a member has kRing slots, untouched pages cost nothing
+  i64 mail_bytes = 64 * 1024;      // chunk of a message, kMailRing of them an ordered pair
+  double ranks_per_core = 0;       // above 1 waiting gives the core away early; 0: from the processors of this process
+  std::vector<std::string> names;  // of the ranks, for messages: "tp=1"; empty: numbers alone
 };
 
 class LocalWorld {
@@ -37,6 +38,14 @@ class LocalWorld {
   void poison(i64 rank, std::string_view text) const;
   /// The rank returns: whoever still waits for it is told so at once.
   void leave(i64 rank) const;
+  /// For messages: the rank is now in this phase (up to 16 characters), at this step of it (0: it has none).
+  void set_phase(i64 rank, std::string_view phase, i64 step = 0) const;
+  /// "rank 1 (tp=1)"
+  std::string title(i64 rank) const;
+  /// "rank 1 (tp=1), decode step 3"
+  std::string place(i64 rank) const;
+  /// "in decode step 3, in all_reduce 'wo' of 64 i64 (sum), operation 12 of group {0,1}", from what the rank announced
+  std::string doing(i64 rank) const;
   struct Failure {
     i64 rank;
     std::string text;

@@ -135,6 +135,33 @@ std::vector<OpInfo> Region::last_operations(i64 r) const {
   return all;
 }
 
+std::string Region::title(i64 rank) const {
+  const auto r = static_cast<size_t>(rank);
+  return r < names.size() && !names[r].empty() ? fmt::format("rank {} ({})", rank, names[r])
+                                               : fmt::format("rank {}", rank);
+}
+
+std::string Region::phase(i64 r) const {
+  const RankState& state = rank(r);
+  char text[sizeof state.phase + 1] = {};
+  for (size_t i = 0; i < std::size(state.phase); i++) {
+    u64 w = state.phase[i].load(std::memory_order_relaxed);
+    std::memcpy(text + 8 * i, &w, 8);
+  }
+  const i64 step = state.step.load(std::memory_order_relaxed);
+  return step > 0 ? fmt::format("{} step {}", text, step) : text;
+}
+
+void Region::set_phase(i64 r, std::string_view phase, i64 step) {
+  RankState& state = rank(r);
+  for (size_t i = 0; i < std::size(state.phase); i++) {
+    u64 w = 0;
+    if (8 * i < phase.size()) std::memcpy(&w, phase.data() + 8 * i, std::min<size_t>(8, phase.size() - 8 * i));
+    state.phase[i].store(w, std::memory_order_relaxed);
+  }
+  state.step.store(step, std::memory_order_relaxed);
+}
+
 std::string Region::group_name(i64 group) const {
   return fmt::format("{{{}}}", fmt::join(groups_[static_cast<size_t>(group)].ranks, ","));
 }

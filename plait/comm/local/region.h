@@ -81,6 +81,8 @@ struct alignas(128) RankState {
   enum Presence : std::uint32_t { absent, joined, left };
   std::atomic<std::uint32_t> presence;
   std::atomic<u64> operations;
+  std::atomic<u64> phase[2];  // text: "decode"
+  std::atomic<i64> step;      // in the phase; 0: none
   OpRecord last[kLastOps];
 };
 
@@ -149,6 +151,13 @@ class Region {
   }
   /// The last operations of a rank, oldest first.
   std::vector<OpInfo> last_operations(i64 rank) const;
+  /// What ranks are called besides their number, e.g. "tp=1"; may be empty.
+  std::vector<std::string> names;
+  /// "rank 1 (tp=1)"
+  std::string title(i64 rank) const;
+  /// Where a rank says that it is: "decode step 3"; empty where it says nothing.
+  std::string phase(i64 rank) const;
+  void set_phase(i64 rank, std::string_view phase, i64 step);
   /// "{0,1,2}"
   std::string group_name(i64 group) const;
 

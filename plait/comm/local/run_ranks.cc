@@ -22,6 +22,8 @@ void pin(int cpu) {
     fail(Code::usage, "[run_ranks] cannot pin a rank to cpu {}", cpu);
 }
 
+}  // namespace
+
 std::string text_of(const std::exception_ptr& e) {
   try {
     std::rethrow_exception(e);
@@ -38,6 +40,17 @@ Code code_of(const std::exception_ptr& e) {
   }
 }
 
+namespace {
+
+// The first failure, with the code of what its rank threw.
+Error error_of(const LocalWorld& world, const std::vector<std::exception_ptr>& errors) {
+  auto failure = *world.failure();
+  std::exception_ptr cause;
+  if (failure.rank >= 0) cause = errors[static_cast<size_t>(failure.rank)];
+  return Error(cause ? code_of(cause) : Code::rank_lost,
+               fmt::format("{}: {}", world.place(failure.rank), cause ? text_of(cause) : failure.text));
+}
+
 }  // namespace
 
 void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOptions& options) {
@@ -48,6 +61,7 @@ void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOp
   std::vector<std::exception_ptr> errors(n);
   std::vector<bool> returned(n);
   size_t left = n;
+  bool failed = false;
 
   auto run = [&](size_t r) {
     auto rank = static_cast<i64>(r);
@@ -64,6 +78,7 @@ void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOp
     errors[r] = error;
     returned[r] = true;
     left--;
+    failed |= static_cast<bool>(error);
     changed.notify_all();
   };
   std::vector<std::thread> threads;
@@ -83,6 +98,11 @@ void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOp
     if (options.limit_s > 0 && !changed.wait_for(lock, std::chrono::duration<double>(options.limit_s), all))
       for (size_t r = 0; r < n; r++)
         if (!returned[r]) late.push_back(r);
+    if (options.stuck) {
+      changed.wait(lock, [&] { return all() || failed; });
+      if (!changed.wait_for(lock, std::chrono::duration<double>(options.grace_s), all))
+        options.stuck(error_of(world, errors));
+    }
   }
   std::string over = fmt::format("rank {} did not return within {} s", fmt::join(late, ", "), options.limit_s);
   if (!late.empty()) world.poison(static_cast<i64>(late.front()), over);
@@ -91,10 +111,7 @@ void run_ranks(LocalWorld& world, const std::function<void(i64)>& f, const RunOp
   auto failure = world.failure();
   if (!failure) return;
   if (!late.empty() && over.starts_with(failure->text)) throw Error(Code::rank_lost, over);
-  std::exception_ptr cause;
-  if (failure->rank >= 0) cause = errors[static_cast<size_t>(failure->rank)];
-  if (cause) throw Error(code_of(cause), fmt::format("rank {}: {}", failure->rank, text_of(cause)));
-  throw Error(Code::rank_lost, fmt::format("rank {}: {}", failure->rank, failure->text));
+  throw error_of(world, errors);
 }
 
 void run_ranks(i64 n, const std::function<void(Communicator&)>& f, const RunOptions& options) {

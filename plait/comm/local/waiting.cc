@@ -147,20 +147,21 @@ std::string LocalCommunicator::doing(i64 member) const {
   constexpr const char* kStates[] = {"started", "waits in", "has finished"};
   auto ops = region_->last_operations(r);
   auto presence = region_->rank(r).presence.load();
-  if (presence == RankState::absent) return fmt::format("rank {} has not joined", r);
-  if (ops.empty()) return fmt::format("rank {} has started nothing", r);
+  const std::string phase = region_->phase(r), in = phase.empty() ? "" : ", in " + phase;
+  if (presence == RankState::absent) return fmt::format("{} has not joined{}", region_->title(r), in);
+  if (ops.empty()) return fmt::format("{} has started nothing{}", region_->title(r), in);
   auto say = [&](const OpInfo& o) {
     return fmt::format("{} {}, operation {} of group {}", kStates[o.state], to_string(o), o.index,
                        region_->group_name(o.group));
   };
-  std::string s = fmt::format("rank {} {}", r, say(ops.back()));
+  std::string s = fmt::format("{} {}", region_->title(r), say(ops.back()));
   if (ops.back().group != group_id_)
     for (auto o = ops.rbegin(); o != ops.rend(); ++o)
       if (o->group == group_id_) {
         s += fmt::format(", and on this group {}", say(*o));
         break;
       }
-  return s;
+  return s + in;
 }
 
 // Who did not come, and what everybody does.
@@ -191,7 +192,8 @@ void LocalCommunicator::mismatch(const Op& op, i64 step, i64 member) {
   std::string mine = name_of(op.kind);
   for (auto& o : region_->last_operations(world_rank_))
     if (o.sequence == op.record) mine = to_string(o);
-  give_up(op, fmt::format("operations do not match: rank {} is in {}, rank {} is {}", world_rank_, mine, r, theirs) +
+  give_up(op, fmt::format("operations do not match: {} is in {}, {} is {}", region_->title(world_rank_), mine,
+                          region_->title(r), theirs) +
                   (op.kind == Kind::all_to_all ? fmt::format(" (rank {} wants {} elements of rank {})", world_rank_,
                                                              op.receives[size_(member)] * info(op.dtype).block, r)
                                                : ""));
