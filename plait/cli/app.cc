@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "plait/cli/common.h"
+#include "plait/comm/local/run_processes.h"
 
 namespace plait::cli {
 
@@ -24,6 +25,20 @@ std::vector<std::string> rewritten(int argc, const char* const* argv) {
     args.push_back(a);
   }
   return args;
+}
+
+int outcome(const Command& command) {
+  try {
+    return command();
+  } catch (const Error& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "plait: %s\n", e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "plait: %s\n", e.what());
+    return static_cast<int>(Code::differs);
+  }
 }
 
 }  // namespace
@@ -54,17 +69,10 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(args);
   } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : static_cast<int>(Code::usage); }
-  try {
-    return program.chosen();
-  } catch (const Error& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "plait: %s\n", e.what());
-    return static_cast<int>(e.code());
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "plait: %s\n", e.what());
-    return static_cast<int>(Code::differs);
-  }
+  if (!program.processes) return outcome(program.chosen);
+  comm::Supervised s = comm::supervise([&] { return outcome(program.chosen); });
+  if (!s.message.empty()) std::fprintf(stderr, "plait: %s\n", s.message.c_str());
+  return s.code;
 }
 
 }  // namespace plait::cli

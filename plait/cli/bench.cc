@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -32,7 +33,7 @@ struct Options {
   bool comm = false, profile = false, json = false;
 };
 
-/// Seconds of one rank in a phase.
+/// Seconds of one rank in a phase; as bytes between processes.
 struct Split {
   double wall = 0, kernels = 0, comm = 0, wait = 0;  // comm: copying, adding, packing; without waiting
   double rest() const { return std::max(0.0, wall - kernels - comm - wait); }
@@ -138,7 +139,7 @@ Repeat run_once(const Options& o, Degree& d) {
   std::vector<i64> prompt;
   for (i64 i = 0; i < o.prompt_tokens; i++) prompt.push_back((i * 7919 + 11) % d.engine->plan().config.V);
   const double begin = now_s();
-  d.engine->run([&](serve::Session& s) {
+  auto splits = d.engine->collect([&](serve::Session& s) {
     const auto rank = static_cast<size_t>(s.rank());
     kernels::SampleScratch scratch;
     i64 token = greedy(s.forward(prompt), s, scratch);
@@ -146,11 +147,20 @@ Repeat run_once(const Options& o, Degree& d) {
     if (rank == 0) r.first_token_s = now_s() - begin;
     s.forward({&token, 1});  // a step of one token is prepared
     s.reset();
-    r.prefill.ranks[rank] = timed(s, 1, [&] { return token = greedy(s.forward(prompt), s, scratch); });
+    Split split[2];
+    split[0] = timed(s, 1, [&] { return token = greedy(s.forward(prompt), s, scratch); });
     if (rank == 0) r.prefill.calls = call_times(s.executor());
-    r.decode.ranks[rank] = timed(s, o.gen_tokens, [&] { return token = greedy(s.forward({&token, 1}), s, scratch); });
+    split[1] = timed(s, o.gen_tokens, [&] { return token = greedy(s.forward({&token, 1}), s, scratch); });
     if (rank == 0) r.decode.calls = call_times(s.executor());
+    return std::string(reinterpret_cast<const char*>(split), sizeof split);
   });
+  for (size_t rank = 0; rank < world; rank++) {
+    Split split[2];
+    PLAIT_CHECK(splits[rank].size() == sizeof split, "rank {} returned {} bytes", rank, splits[rank].size());
+    std::memcpy(split, splits[rank].data(), sizeof split);
+    r.prefill.ranks[rank] = split[0];
+    r.decode.ranks[rank] = split[1];
+  }
   for (auto& report : d.engine->reports()) r.load_s = std::max(r.load_s, report.load_s);
   return r;
 }
@@ -196,6 +206,24 @@ struct Figures {
   std::vector<double> prefill_kernel_s, decode_kernel_s;  // by rank; decode: a step
   double prefill_limit, decode_limit;                     // speed-up over one core that balance allows
 };
+
+constexpr double kStraggles = 1.5;
+
+struct Straggler {
+  i64 rank = 0;
+  double times = 0;  // the median of the other ranks' kernels
+};
+
+/// The rank whose kernels take much longer than those of the others, where there is one.
+std::optional<Straggler> straggler_of(const std::vector<double>& kernel_s) {
+  if (kernel_s.size() < 2) return std::nullopt;
+  const auto slowest = std::max_element(kernel_s.begin(), kernel_s.end());
+  std::vector<double> others(kernel_s.begin(), slowest);
+  others.insert(others.end(), slowest + 1, kernel_s.end());
+  const double times = *slowest / comm::quantile(others, 0.5);
+  if (!(times > kStraggles)) return std::nullopt;
+  return Straggler{slowest - kernel_s.begin(), times};
+}
 
 Figures figures_of(const Options& o, const Degree& d) {
   Figures f;
@@ -276,6 +304,8 @@ Json json_of(const Options& o, const std::vector<Degree>& degrees, const std::ve
                   {"decode", f.decode_rate / figures[0].decode_rate},
                   {"decode_limit", f.decode_limit / figures[0].decode_limit}}},
                 {"kernel_s", {{"prefill", f.prefill_kernel_s}, {"decode_step", f.decode_kernel_s}}}};
+    const auto straggler = straggler_of(f.decode_kernel_s);
+    row["straggler"] = straggler ? Json{{"rank", straggler->rank}, {"times_the_others", straggler->times}} : Json();
     if (o.profile)
       for (auto& [name, phase] : {std::pair{"prefill", &Repeat::prefill}, std::pair{"decode", &Repeat::decode}}) {
         const double steps = phase == &Repeat::decode ? static_cast<double>(o.gen_tokens) : 1;
@@ -357,6 +387,10 @@ std::string text_of(const Options& o, const std::vector<Degree>& degrees, const 
   s += "\nSpeed (limit: what the balance between ranks allows, against the first line)\n" + speed.text(2);
   s += "\nWhere a decode step goes\n" + shares_text(degrees, figures, true);
   s += "\nWhere a prefill goes\n" + shares_text(degrees, figures, false);
+  for (size_t i = 0; i < degrees.size(); i++)
+    if (const auto slow = straggler_of(figures[i].decode_kernel_s))
+      s += fmt::format("\nOf {} ranks, rank {} is a straggler: its kernels of a decode step take {:.1f}x the others'\n",
+                       degrees[i].engine->plan().world(), slow->rank, slow->times);
   s += "\nMemory in a decode step, against what as many cores read just then\n" + bytes.text(2);
   for (auto& d : degrees) {
     if (!o.profile) break;
@@ -442,7 +476,10 @@ int bench(const Options& o) {
     m.tp = tp;
     Degree d;
     d.tp = tp;
-    d.engine = std::make_unique<serve::Engine>(files, serving_plan(files, m), engine_options(m));
+    serve::EngineOptions e = engine_options(m);
+    serve::ServingPlan plan = serving_plan(files, m);
+    if (e.fault && e.fault->rank >= plan.world() && tps.size() > 1) e.fault.reset();
+    d.engine = std::make_unique<serve::Engine>(files, std::move(plan), e);
     if (o.prompt_tokens + o.gen_tokens > d.engine->plan().context)
       fail(Code::does_not_fit, "{} prompt tokens and {} more do not fit the context of {}: see --max-model-len",
            o.prompt_tokens, o.gen_tokens, d.engine->plan().context);
@@ -496,7 +533,10 @@ void add_bench(Program& p) {
       "Examples:\n"
       "  plait bench SmolLM2-135M-Instruct.Q4_1 -tp 1,2 -t 1 --dtype bf16\n"
       "  plait bench --comm -tp 2,4");
-  app.callback([&p, o] { p.chosen = [o] { return bench(*o); }; });
+  app.callback([&p, o] {
+    p.chosen = [o] { return bench(*o); };
+    p.processes = o->model.ranks == "process";
+  });
 }
 
 }  // namespace plait::cli

@@ -1,5 +1,8 @@
 #include "plait/cli/common.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -41,6 +44,14 @@ void add_run_options(CLI::App& app, ModelOptions& o) {
   app.add_option("--deadline", o.deadline_s, "Seconds that a rank waits for another before it gives up")
       ->capture_default_str()
       ->group("Running");
+  app.add_option("--ranks", o.ranks, "Ranks are threads of one process (thread), or processes (process)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"thread", "process"}))
+      ->group("Running");
+  app.add_option("--fault", o.fault,
+                 "Put a fault into a rank: rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, wo, "
+                 "all_reduce")
+      ->group("Debugging");
 }
 
 namespace {
@@ -94,6 +105,12 @@ serve::EngineOptions engine_options(const ModelOptions& o) {
   e.deadline_s = o.deadline_s;
   if (!(o.deadline_s > 0) || o.deadline_s > 86400)
     fail(Code::usage, "--deadline {}: want seconds, up to a day", o.deadline_s);
+  e.processes = o.ranks == "process";
+  if (!o.fault.empty()) e.fault = serve::parse_fault(o.fault);
+  e.stuck = [](const Error& error) {
+    std::fprintf(stderr, "plait: %s\n", error.what());
+    _exit(static_cast<int>(error.code()));
+  };
   return e;
 }
 

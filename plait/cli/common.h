@@ -20,6 +20,7 @@ struct ModelOptions {
   i64 threads = 0;
   bool sequence_parallel = false;
   double deadline_s = 30;
+  std::string ranks = "thread", fault;
   serve::ServingOptions serving;
 };
 
@@ -29,6 +30,7 @@ void add_run_options(CLI::App& app, ModelOptions& o);
 /// The plan that the options ask for. errors  usage: options that contradict each other; bad_file: the plan file
 Plan plan_of(const ModelOptions& o);
 serve::ServingPlan serving_plan(const io::ModelFiles& files, const ModelOptions& o);
+/// A rank that does not stop after another's failure ends the program, with the message.
 serve::EngineOptions engine_options(const ModelOptions& o);
 
 /// "60MiB", "1.5GB", "800000"
@@ -44,6 +46,7 @@ using Command = std::function<int()>;
 struct Program {
   CLI::App& app;
   Command chosen;
+  bool processes = false;  // it runs ranks that are processes
 };
 void add_generate(Program& p);
 void add_explain(Program& p);

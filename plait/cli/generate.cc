@@ -197,7 +197,10 @@ void add_generate(Program& p) {
       "Examples:\n  plait generate SmolLM2-135M-Instruct.Q4_1 -tp 2 -p \"The capital of France is\" -n 32\n"
       "  plait generate SmolLM2-135M-Instruct.Q4_1 --chat -p \"Why is the sky blue?\"\n  echo "
       "\"Once upon a time\" | plait generate stories260K.gguf --temp 0.8 --seed 7");
-  app.callback([&p, o, begin] { p.chosen = [o, begin] { return generate(*o, begin); }; });
+  app.callback([&p, o, begin] {
+    p.chosen = [o, begin] { return generate(*o, begin); };
+    p.processes = o->model.ranks == "process";
+  });
 }
 
 }  // namespace plait::cli

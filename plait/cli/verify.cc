@@ -82,6 +82,8 @@ nlohmann::ordered_json to_json(const serve::VerifyResult& r) {
 }
 
 int verify(const Options& o) {
+  if (o.model.ranks != "thread" || !o.model.fault.empty())
+    fail(Code::usage, "verify compares values in one memory: want --ranks thread, and no --fault");
   io::ModelFiles files(o.model.model);
   if (o.train.train) return verify_train(files, plan_of(o.model), o.model.serving.dtype, o.train, o.json);
   auto tokenizer = open_tokenizer(files);

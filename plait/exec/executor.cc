@@ -446,6 +446,7 @@ void Executor::run(kernels::Context& context) {
   for (size_t i = 0; i < now_->calls.size(); i++) {
     auto& p = now_->calls[i];
     const Call& c = program_.calls[i];
+    if (before_call_) before_call_(i);
     if (p.reshard != nullptr) {
       if (c.kind == Call::Kind::start)
         p.reshard->start(p.in, p.out);

@@ -122,6 +122,9 @@ class Executor {
   using Watch = std::function<void(const Call&, ValueId, const View&)>;
   void watch(Watch w) { watch_ = std::move(w); }
 
+  /// Called before each call of the program with its number (for faults); null: not at all.
+  void before_calls(std::function<void(size_t)> f) { before_call_ = std::move(f); }
+
   i64 arena_bytes() const { return arena_.bytes; }
   i64 state_bytes() const { return states_->bytes(); }
   const Profile& profile() const { return profile_; }
@@ -146,6 +149,7 @@ class Executor {
   std::map<Symbols, std::unique_ptr<Bound>> bound_;
   Bound* now_ = nullptr;
   Watch watch_;
+  std::function<void(size_t)> before_call_;
   Profile profile_;
 };
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "plait/comm/local/run_ranks.h"
+#include "plait/comm/local/run_processes.h"
 #include "plait/io/load_state.h"
 #include "plait/models/family.h"
 
@@ -19,6 +19,32 @@ double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock:
 i64 threads_of(const EngineOptions& o, i64 ranks) {
   if (o.threads < 0 || o.threads > 4096) fail(Code::usage, "--threads {}: want 0 (cores / ranks) to 4096", o.threads);
   return o.threads > 0 ? o.threads : std::max<i64>(1, static_cast<i64>(allowed_cpus().size()) / ranks);
+}
+
+struct Returned {
+  RankReport report;
+  std::string value;
+};
+
+// What a process tells: the report without its coordinates, as it lies in memory, then the value.
+struct PackedReport {
+  RankMemory memory;
+  double load_s, compute_s, comm_s, wait_s;
+};
+static_assert(std::is_trivially_copyable_v<PackedReport>);
+
+std::string pack(const Returned& r) {
+  const RankReport& p = r.report;
+  const PackedReport packed{p.memory, p.load_s, p.compute_s, p.comm_s, p.wait_s};
+  return std::string(reinterpret_cast<const char*>(&packed), sizeof packed) + r.value;
+}
+
+Returned unpack(const std::string& bytes, std::string coords) {
+  PLAIT_CHECK(bytes.size() >= sizeof(PackedReport), "a rank returned {} bytes", bytes.size());
+  PackedReport p;
+  std::memcpy(&p, bytes.data(), sizeof p);
+  Returned r{{std::move(coords), p.memory, p.load_s, p.compute_s, p.comm_s, p.wait_s}, bytes.substr(sizeof p)};
+  return r;
 }
 
 /// The weights, in one piece of memory; caches are touched as they fill and so lie apart.
@@ -47,6 +73,7 @@ std::vector<int> allowed_cpus() {
 Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files, const comm::LocalWorld& world,
                  const std::map<std::vector<bool>, i64>& groups, const EngineOptions& options, std::vector<int> cpus)
     : plan_(plan),
+      world_(world),
       team_(threads_of(options, plan.world()), std::move(cpus)),
       context_{team_},
       communicators_([&] {
@@ -65,6 +92,11 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
                             : nullptr),
       symbols_(plan.bounds) {
   kernels::flush_denormals();
+  if (options.fault && options.fault->rank == rank) {
+    fault_.emplace(*options.fault, executor_.program());
+    executor_.before_calls([this](size_t call) { fault_->before_call(call); });
+  }
+  enter("load", 0);
   double t0 = now_s();
   StateShapes shapes(*plan.sharded, plan.executor);
   for (auto& name : weights_of(plan.sharded->graph)) {
@@ -74,7 +106,16 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
   load_s_ = now_s() - t0;
 }
 
+void Session::enter(std::string_view phase, i64 step) {
+  world_.set_phase(rank(), phase, step);
+  if (fault_) fault_->enter(phase, step);
+}
+
 void Session::run(std::span<const i64> tokens, i64 rows) {
+  if (tokens.size() == 1 && position_ > 0)
+    enter("decode", ++steps_);
+  else
+    enter("prefill", 0);
   const i64 n = static_cast<i64>(tokens.size());
   if (position_ + n > plan_.context)
     fail(Code::does_not_fit, "position {} and {} tokens more do not fit the context of {}", position_, n,
@@ -131,11 +172,16 @@ void Session::forward_all(std::span<const i64> tokens, const std::function<void(
 }
 
 i64 Session::agree(i64 token, i64 stop) {
+  if (fault_) fault_->before("sample");
   if (all_ == nullptr) return stop;
   i64 v[3] = {token, -token, stop};
   all_->wait(all_->start_all_reduce(v, v, 3, DType::i64, comm::Join::max, "token agreement"));
   if (v[0] != -v[1]) fail(Code::differs, "position {}: ranks hold different tokens, {} to {}", position_, -v[1], v[0]);
   return v[2];
+}
+
+void Session::barrier(const char* what) {
+  if (all_ != nullptr) all_->barrier(what);
 }
 
 RankReport Session::report() const {
@@ -167,15 +213,28 @@ Engine::Engine(const io::ModelFiles& files, ServingPlan plan, EngineOptions opti
     : files_(files), plan_(std::move(plan)), options_(options), threads_(threads_of(options, plan_.world())) {
   if (!files.has_weights()) fail(Code::bad_file, "[{}] a config without weights: nothing to run", files.path());
   io::check_files(files, plan_.config, weights_of(plan_.sharded->graph));
+  if (!options_.fault) return;
+  if (options_.fault->rank >= plan_.world())
+    fail(Code::usage, "--fault: got rank {}, there are {} ranks", options_.fault->rank, plan_.world());
+  if (options_.fault->needs_process() && !options_.processes)
+    fail(Code::usage, "--fault: a thread cannot exit or be killed without the others: want --ranks process");
 }
 
 void Engine::run(const std::function<void(Session&)>& f) {
+  collect([&](Session& s) {
+    f(s);
+    return std::string();
+  });
+}
+
+std::vector<std::string> Engine::collect(const std::function<std::string(Session&)>& f) {
   comm::LocalOptions local;
   local.deadline_s = options_.deadline_s;
   local.slot_bytes = slot_bytes(*plan_.sharded, plan_.bounds, plan_.executor.sum_wire);
   local.mail_bytes = kMailBytes;
-  comm::LocalWorld world(plan_.world(), local);
   const Mesh mesh = plan_.options.plan.mesh();
+  for (i64 r = 0; r < plan_.world() && plan_.world() > 1; r++) local.names.push_back(mesh.describe(r));
+  comm::LocalWorld world(plan_.world(), local);
   auto axes = communicating_axes(*plan_.sharded);
   std::vector<bool> all(mesh.axes().size(), true);
   if (std::find(axes.begin(), axes.end(), all) == axes.end()) axes.push_back(all);
@@ -187,13 +246,32 @@ void Engine::run(const std::function<void(Session&)>& f) {
   const bool pin = options_.pin && static_cast<i64>(cpus.size()) >= plan_.world() * threads_;
   EngineOptions options = options_;
   options.threads = threads_;
-  comm::run_ranks(world, [&](i64 rank) {
+  auto rank_of = [&](i64 rank) {
     std::vector<int> mine;
     if (pin) mine.assign(cpus.begin() + rank * threads_, cpus.begin() + (rank + 1) * threads_);
     Session s(plan_, rank, files_, world, groups[static_cast<size_t>(rank)], options, std::move(mine));
-    f(s);
-    reports_[static_cast<size_t>(rank)] = s.report();
-  });
+    Returned r;
+    r.value = f(s);
+    s.barrier("end");  // who does not come to the end is missed within the deadline
+    r.report = s.report();
+    return r;
+  };
+  comm::RunOptions how;
+  how.stuck = options_.stuck;
+  std::vector<std::string> values(static_cast<size_t>(plan_.world()));
+  auto keep = [&](i64 rank, Returned r) {
+    reports_[static_cast<size_t>(rank)] = std::move(r.report);
+    values[static_cast<size_t>(rank)] = std::move(r.value);
+  };
+  if (!options_.processes) {
+    comm::run_ranks(
+        world, [&](i64 rank) { keep(rank, rank_of(rank)); }, how);
+    return values;
+  }
+  auto packed = comm::run_processes(
+      world, [&](i64 rank) { return pack(rank_of(rank)); }, how);
+  for (i64 r = 0; r < plan_.world(); r++) keep(r, unpack(packed[static_cast<size_t>(r)], mesh.describe(r)));
+  return values;
 }
 
 Generated generate(Session& s, const Request& r) {

@@ -1,5 +1,5 @@
 // Ranks that generate together. Every rank runs the same program on its own part: load, prefill, decode, sample; the
-// ranks agree on each token. On one machine they are threads.
+// ranks agree on each token. On one machine they are threads, or processes over one shared mapping.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -7,6 +7,7 @@
 
 #include "plait/comm/local/local_world.h"
 #include "plait/kernels/sample.h"
+#include "plait/serve/fault.h"
 #include "plait/serve/serving_plan.h"
 
 namespace plait::serve {
@@ -15,6 +16,10 @@ struct EngineOptions {
   i64 threads = 0;         // of a rank; 0: allowed cores / ranks, at least 1
   double deadline_s = 30;  // longest wait of a rank for another
   bool pin = false;        // each thread to a core of its own, where there are enough
+  bool processes = false;  // ranks are processes, of which rank 0 is the calling one; else threads
+  std::optional<Fault> fault;
+  /// Called with the error when a rank has failed and another does not stop; it ends the process. Null: waits.
+  std::function<void(const Error&)> stuck;
 };
 
 /// Cores that this process may use.
@@ -37,7 +42,7 @@ class Session {
   Executor& executor() { return executor_; }
   i64 position() const { return position_; }
 
-  void reset() { position_ = 0; }
+  void reset() { position_ = steps_ = 0; }
   /// Appends tokens to the sequence; the logits [V] of the last one, valid until the next call. Every rank has them
   /// all.
   ///   errors  does_not_fit: beyond the context
@@ -48,20 +53,25 @@ class Session {
   /// All ranks must come with the same token; the highest `stop` of any rank comes back.
   ///   errors  differs: they hold different tokens
   i64 agree(i64 token, i64 stop);
+  /// Waits until all ranks have come here.
+  void barrier(const char* what);
 
   RankReport report() const;
   void reset_profile();
 
  private:
   void run(std::span<const i64> tokens, i64 rows);
+  void enter(std::string_view phase, i64 step);
   const ServingPlan& plan_;
+  const comm::LocalWorld& world_;
   kernels::Team team_;
   kernels::Context context_;
   std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> communicators_;
   Executor executor_;
   comm::Communicator* all_;  // of all ranks; null for a rank alone
   Symbols symbols_;
-  i64 position_ = 0;
+  i64 position_ = 0, steps_ = 0;  // steps: of one token, since the prompt
+  std::optional<FaultInjector> fault_;
   double load_s_ = 0;
 };
 
@@ -70,8 +80,11 @@ class Engine {
   Engine(const io::ModelFiles& files, ServingPlan plan, EngineOptions options = {});
   const ServingPlan& plan() const { return plan_; }
   i64 threads() const { return threads_; }
-  /// f on every rank, weights loaded. An error of one ends all; the cause is thrown, with the rank's name.
+  /// f on every rank, weights loaded. An error of one ends all; the cause is thrown, with the rank's name. What f
+  /// changes outside its Session is seen here from all ranks that are threads, and from rank 0 if they are processes.
   void run(const std::function<void(Session&)>& f);
+  /// The same; what f returned, by rank, also of processes.
+  std::vector<std::string> collect(const std::function<std::string(Session&)>& f);
   const std::vector<RankReport>& reports() const { return reports_; }
 
  private:
