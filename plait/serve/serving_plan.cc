@@ -171,6 +171,10 @@ ServingPlan make_serving_plan(const io::ModelFiles& files, const ServingOptions&
   p.config = parse_config(files.config(), files.path());
   Types types = choose_types(files, p.config, options);
   p.dtype = types.name == "blocks" ? name_of(*files.dominant_quantization()) : types.name;
+  if (options.reference && types.name == "blocks")
+    fail(Code::usage,
+         "--reference with the {} weights of {}: the reference kernels read no blocks, want --dtype f32 or bf16",
+         p.dtype, files.path());
   if (options.context < 0 || options.context > p.config.max_positions)
     fail(Code::usage, "--max-model-len {}: the model has {} positions", options.context, p.config.max_positions);
   i64 context = options.context > 0 ? options.context : std::min(p.config.max_positions, kDefaultContext);
