@@ -3,6 +3,7 @@
 usage: skipped_tests.py REPORT
 """
 import sys
+import textwrap
 import xml.etree.ElementTree as xml
 
 
@@ -24,8 +25,13 @@ def main():
         sys.exit("usage: skipped_tests.py REPORT")
     cases = list(xml.parse(sys.argv[1]).iter("testcase"))
     skipped = [c for c in cases if c.find("skipped") is not None]
+    by_reason = {}
     for case in skipped:
-        print(f"  {case.get('name')}: {reason(case)}")
+        by_reason.setdefault(reason(case), []).append(case.get("name").split("  # ")[0])
+    for why, names in by_reason.items():
+        print(f"  {why}:")
+        print(textwrap.fill(", ".join(names), 120, initial_indent="    ", subsequent_indent="    ",
+                            break_long_words=False, break_on_hyphens=False))
     print(f"{len(skipped)} of {len(cases)} tests skipped")
 
 
