@@ -35,6 +35,8 @@ void add_layout_options(CLI::App& app, ModelOptions& o) {
   app.add_option("--max-rank-memory", o.max_rank_memory, "Refuse (exit code 3) what needs more on a rank, e.g. 60MiB")
       ->group("Memory");
   app.add_flag("--reference", o.serving.reference, "Only scalar reference kernels")->group("Debugging");
+  app.add_flag("!--no-fuse", o.serving.fuse, "Every call by itself, without fused kernels: the same bits, slower")
+      ->group("Debugging");
 }
 
 void add_run_options(CLI::App& app, ModelOptions& o) {

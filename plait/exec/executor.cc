@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "plait/exec/fusion.h"
 #include "plait/kernels/panels.h"
 #include "plait/kernels/reference/reference.h"
 
@@ -148,15 +149,20 @@ Arena plan_arena(const Program& p, std::span<const Symbols> bounds) {
   const size_t n = s.placement.size();
   std::vector<i64> first(n, -1), last(n, -1), owner(n);
   for (size_t v = 0; v < n; v++) owner[v] = static_cast<i64>(v);
-  auto touch = [&](ValueId v, i64 at) {
+  auto touch = [&](ValueId v, Range at) {
     auto o = static_cast<size_t>(owner[static_cast<size_t>(v)]);
-    if (first[o] < 0) first[o] = at;
-    last[o] = std::max(last[o], at);
+    if (first[o] < 0) first[o] = at.begin;
+    last[o] = std::max(last[o], at.end);
   };
+  // The calls of a window happen at once: what one of them reads or writes lies still from its first to its last.
+  std::vector<Range> during;
+  for (i64 i = 0; i < static_cast<i64>(p.calls.size()); i++) during.push_back({i, i});
+  for (auto& w : find_fusions(p))
+    for (i64 i = w.first; i < w.end(); i++) during[static_cast<size_t>(i)] = {w.first, w.end() - 1};
   for (size_t i = 0; i < p.calls.size(); i++) {
     const Call& c = p.calls[i];
     const Step& st = p.step(c);
-    auto at = static_cast<i64>(i);
+    const Range at = during[i];
     if (c.kind == Call::Kind::kernel) {
       const Node& node = p.node(c);
       if (ValueId same = shares_memory_with(s, st); same != kNone)
@@ -164,7 +170,7 @@ Arena plan_arena(const Program& p, std::span<const Symbols> bounds) {
       for (ValueId v : st.in) touch(v, at);
       for (ValueId v : node.out) touch(v, at);
       if (node.op->name == "read")
-        touch(node.out[0], static_cast<i64>(p.calls.size()));  // the host reads it afterwards
+        touch(node.out[0], {at.begin, static_cast<i64>(p.calls.size())});  // the host reads it afterwards
     } else {
       touch(st.source, at);  // both lie still from start to wait
       touch(st.value, at);
@@ -214,8 +220,15 @@ struct Executor::Bound {
     const char* kernel = "";
   };
   std::vector<Prepared> calls;
-  std::map<i64, std::unique_ptr<Reshard>> reshards;  // by step
-  std::vector<View> views;                           // by value
+  struct Fused {
+    size_t first, count;
+    kernels::Run run;
+    const Fusion* fusion;
+  };
+  std::vector<Fused> fused;
+  std::vector<std::pair<size_t, const Fused*>> list;  // what runs: a call by itself, or the fused one that it begins
+  std::map<i64, std::unique_ptr<Reshard>> reshards;   // by step
+  std::vector<View> views;                            // by value
 };
 
 Executor::Executor(Program program, std::vector<Symbols> bounds, ExecutorOptions options, FindCommunicator find,
@@ -312,7 +325,9 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
   for (size_t v = 0; v < s.placement.size(); v++) bound->views.push_back(view(static_cast<ValueId>(v), b));
   auto view_of = [&](ValueId v) -> View& { return bound->views[static_cast<size_t>(v)]; };
 
-  for (auto& c : program_.calls) {
+  std::vector<kernels::Args> args(program_.calls.size());  // of calls with a kernel
+  for (size_t i = 0; i < program_.calls.size(); i++) {
+    const Call& c = program_.calls[i];
     const Step& st = program_.step(c);
     Bound::Prepared p;
     if (c.kind != Call::Kind::kernel) {
@@ -414,8 +429,33 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
     choose(kernels::reference_kernels(a.op, g.real));
     PLAIT_CHECK(p.run != nullptr, "{} ({}) has no kernel that takes it:{}", a.op, program_.label(c), declined);
     bound->calls.push_back(std::move(p));
+    args[i] = std::move(a);
   }
+  prepare_fused(*bound, args);
   return bound;
+}
+
+void Executor::prepare_fused(Bound& bound, const std::vector<kernels::Args>& args) const {
+  std::vector<Window> windows;
+  if (options_.fuse && !options_.reference) windows = find_fusions(program_);
+  bound.fused.reserve(windows.size());
+  size_t i = 0;
+  auto alone = [&](size_t end) {
+    for (; i < end; i++) bound.list.emplace_back(i, nullptr);
+  };
+  for (auto& w : windows) {
+    const auto first = static_cast<size_t>(w.first), end = static_cast<size_t>(w.end());
+    bool all = true;
+    for (size_t k = first; k < end; k++) all &= !args[k].op.empty();
+    if (!all) continue;
+    auto run = w.fusion->prepare({args.data() + first, end - first});
+    if (!run) continue;
+    alone(first);
+    bound.fused.push_back({first, end - first, std::move(*run), w.fusion});
+    bound.list.emplace_back(first, &bound.fused.back());
+    i = end;
+  }
+  alone(args.size());
 }
 
 void Executor::bind(const Symbols& s) {
@@ -443,21 +483,28 @@ void Executor::run(kernels::Context& context) {
   PLAIT_CHECK(now_ != nullptr, "run before bind");
   u64 before = __rdtsc();
   const double tick = tick_s();
-  for (size_t i = 0; i < now_->calls.size(); i++) {
+  const bool fuse = fuses();
+  const size_t count = fuse ? now_->list.size() : now_->calls.size();
+  for (size_t k = 0; k < count; k++) {
+    const size_t i = fuse ? now_->list[k].first : k;
+    const Bound::Fused* fused = fuse ? now_->list[k].second : nullptr;
     auto& p = now_->calls[i];
     const Call& c = program_.calls[i];
-    if (before_call_) before_call_(i);
+    if (before_call_)
+      for (size_t member = i; member < i + (fused != nullptr ? fused->count : 1); member++) before_call_(member);
     if (p.reshard != nullptr) {
       if (c.kind == Call::Kind::start)
         p.reshard->start(p.in, p.out);
       else
         p.reshard->wait();
+    } else if (fused != nullptr) {
+      fused->run(context);
     } else if (p.run) {
       p.run(context);
-      if (context.overflow)
-        fail(Code::not_finite, "{} ({}) of layer {}: a partial sum is not finite or may overflow its 64-bit integer",
-             program_.node(c).op->name, program_.label(c), program_.node(c).layer);
     }
+    if (c.kind == Call::Kind::kernel && context.overflow)
+      fail(Code::not_finite, "{} ({}) of layer {}: a partial sum is not finite or may overflow its 64-bit integer",
+           program_.node(c).op->name, program_.label(c), program_.node(c).layer);
     u64 after = __rdtsc();
     double s = static_cast<double>(after - before) * tick;
     before = after;
@@ -487,13 +534,28 @@ void Executor::reset_profile() {
   profile_.call_s.assign(program_.calls.size(), 0);
 }
 
+i64 Executor::calls() const {
+  PLAIT_CHECK(now_ != nullptr, "calls before bind");
+  return static_cast<i64>(fuses() ? now_->list.size() : now_->calls.size());
+}
+
 std::string Executor::kernels_text() const {
   std::string s;
   if (now_ == nullptr) return s;
-  for (size_t i = 0; i < program_.calls.size(); i++)
-    if (program_.calls[i].kind == Call::Kind::kernel)
-      s += fmt::format("{:<28} {:<16} {}\n", program_.label(program_.calls[i]),
-                       program_.node(program_.calls[i]).op->name, now_->calls[i].kernel);
+  std::map<size_t, const Bound::Fused*> fused;
+  if (fuses())
+    for (auto& f : now_->fused) fused[f.first] = &f;
+  for (size_t i = 0; i < program_.calls.size(); i++) {
+    if (program_.calls[i].kind != Call::Kind::kernel) continue;
+    const char* kernel = now_->calls[i].kernel;
+    std::string op = program_.node(program_.calls[i]).op->name;
+    if (auto f = fused.find(i); f != fused.end()) {
+      s += fmt::format("{:<28} fused: {}\n", program_.label(program_.calls[i]), f->second->fusion->name);
+      i += f->second->count - 1;
+      continue;
+    }
+    s += fmt::format("{:<28} {:<16} {}\n", program_.label(program_.calls[i]), op, kernel);
+  }
   return s;
 }
 

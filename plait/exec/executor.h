@@ -27,6 +27,7 @@ Sizes bound_sizes(const Graph& g, const Symbols& s);
 struct ExecutorOptions {
   bool reference = false;       // only reference kernels, everything row-major
   DType sum_wire = DType::i64;  // bf16: sums travel narrow (needs f32 sums)
+  bool fuse = true;             // runs of calls by fused kernels (fusion.h), unless values are watched
 };
 
 /// Communicators by the axes along which their ranks differ; may return null for a rank alone.
@@ -90,7 +91,7 @@ class States {
 
 struct Profile {
   double kernel_s = 0, comm_s = 0;  // comm: everything from start to wait, waiting included
-  std::vector<double> call_s;       // by call of the program
+  std::vector<double> call_s;       // by call of the program; of fused ones the first has all
   i64 runs = 0;
 };
 
@@ -129,7 +130,9 @@ class Executor {
   i64 state_bytes() const { return states_->bytes(); }
   const Profile& profile() const { return profile_; }
   void reset_profile();
-  /// Which kernel each call took, for `explain` and errors.
+  /// Calls of a run as bound now: kernels (a fused one counts once), starts and waits.
+  i64 calls() const;
+  /// Which kernel each call took; fused ones with the calls that they stand for.
   std::string kernels_text() const;
 
  private:
@@ -137,6 +140,8 @@ class Executor {
   void* input_data(const std::string& name) const;
   std::unique_ptr<Bound> prepare(const Symbols& s);
   View view(ValueId v, const Binding& b) const;
+  void prepare_fused(Bound& bound, const std::vector<kernels::Args>& args) const;
+  bool fuses() const { return options_.fuse && !options_.reference && !watch_; }
 
   Program program_;
   std::vector<Symbols> bounds_;

@@ -116,6 +116,7 @@ void lay(ServingPlan& p, const BuildOptions& base, i64 context) {
   p.sharded = std::make_shared<ShardedGraph>(propagate(std::move(g), p.options.plan, how));
   p.bounds.size = {{'T', std::min(p.options.prefill_chunk, p.context)}, {'R', p.options.logit_rows}};
   p.executor.reference = p.options.reference;
+  p.executor.fuse = p.options.fuse;
   p.executor.sum_wire = p.options.reduce == "bf16" ? DType::bf16 : p.sharded->graph.sum;
 
   const ShardedGraph& s = *p.sharded;

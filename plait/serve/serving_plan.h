@@ -16,6 +16,7 @@ struct ServingOptions {
   i64 prefill_chunk = 512;       // tokens of one run
   i64 logit_rows = 1;            // rows whose logits are wanted of one run
   bool reference = false;        // reference kernels in row-major memory
+  bool fuse = true;              // fused kernels (exec/fusion.h); the bits are the same
   bool strict = false;
 };
 

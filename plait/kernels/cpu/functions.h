@@ -18,6 +18,21 @@ using MapFn = void (*)(const void* a, const void* b, void* out, i64 n, float c);
 /// y = x / rms(x) * gain, or (x - mean) / deviation * gain + bias; bias is unused by the first.
 using NormFn = void (*)(const float* x, const float* gain, const float* bias, void* out, i64 d, float eps);
 
+/// x = residual + (sum [times `by` where it is exact: i64, else f32] [+ bias]), rounded as the ops one after the other;
+/// then the norm of x, unless out is null.
+struct SumNorm {
+  const void* sum;
+  bool exact;
+  float by;
+  const float *bias, *residual;
+  float* x;
+  const float *gain, *norm_bias;
+  void* out;
+  i64 d;
+  float eps;
+};
+using SumNormFn = void (*)(const SumNorm&);
+
 /// `heads` rows of x (strides in elements) turned by position * frequency[i]; pairs (i, i + half); elements from
 /// 2 half to h are copied.
 using RopeFn = void (*)(const float* x, i64 x_stride, void* out, i64 out_stride, i64 heads, i64 h, i64 half,
@@ -48,6 +63,7 @@ using AttentionJoinFn = bool (*)(const float* partials, i64 blocks, i64 step, i6
 struct Functions {
   MapFn map[kMaps][2];  // [..][0] writes f32, [..][1] bf16
   NormFn rms_norm[2], layer_norm[2];
+  SumNormFn sum_rms_norm[2], sum_layer_norm[2];
   RopeFn rope[2];
   AttentionBlockFn attention_block[2];  // by the type of queries, keys and values
   AttentionJoinFn attention_join[2];

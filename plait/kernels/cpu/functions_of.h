@@ -21,6 +21,8 @@ constexpr Functions functions_of() {
               {E::template finish<float>, E::template finish<bf16>}},
       .rms_norm = {N::template rms<float>, N::template rms<bf16>},
       .layer_norm = {N::template layer<float>, N::template layer<bf16>},
+      .sum_rms_norm = {N::template sum_norm<float, false>, N::template sum_norm<bf16, false>},
+      .sum_layer_norm = {N::template sum_norm<float, true>, N::template sum_norm<bf16, true>},
       .rope = {RopeRows<V>::template rope<float>, RopeRows<V>::template rope<bf16>},
       .attention_block = {A::block, B::block},
       .attention_join = {A::join, B::join},

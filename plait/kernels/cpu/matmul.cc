@@ -6,26 +6,14 @@
 #include <memory>
 #include <optional>
 
-#include "plait/kernels/cpu/matmul_job.h"
+#include "plait/kernels/cpu/matmul_product.h"
 #include "plait/kernels/panels.h"
 
 namespace plait::kernels {
 
 namespace {
 
-// From this many rows a thread upwards the team splits rows, below it panels: a thread that splits rows unpacks every
-// weight for itself, which costs as much as the products of about 2 rows.
-constexpr i64 kRowsOfThread = 64;
-
 constexpr i64 kMostK = i64{1} << 17;  // a prepared row of x fits into the scratch of matmul_loops.h
-
-struct Product {
-  MatmulJob job{};
-  i64 rows = 0;
-  std::vector<i64> edges;
-  double overflow_limit = 0;  // |leaf * scale| must stay below
-  MatmulProduct run = nullptr;
-};
 
 std::optional<MatmulJob::Type> type_of(DType t) {
   switch (t) {
@@ -175,10 +163,13 @@ void run(const Product& p, Context& context) {
   std::atomic<std::uint32_t> largest{0};
   const i64 threads = context.team.size(), panels = panels_of(job.n);
   if (threads > 1 && p.rows >= kRowsOfThread * threads) {
-    context.team.split(p.rows, 6, [&](Range r) { raise(largest, p.run(job, r.begin, r.end, 0, panels)); });
+    const MatmulPart all{&job, 0, panels};
+    context.team.split(p.rows, 6, [&](Range r) { raise(largest, p.run(&all, 1, r.begin, r.end)); });
   } else {
-    const i64 grain = panels >= 4 * threads ? 4 : 1;
-    context.team.split(panels, grain, [&](Range r) { raise(largest, p.run(job, 0, p.rows, r.begin, r.end)); });
+    context.team.split(panels, panel_grain(panels, threads), [&](Range r) {
+      const MatmulPart part{&job, r.begin, r.end};
+      raise(largest, p.run(&part, 1, 0, p.rows));
+    });
   }
   if (job.leaves > 0 && !(std::bit_cast<float>(largest.load()) < p.overflow_limit)) context.overflow = true;
 }
@@ -223,14 +214,24 @@ constexpr Kernel kKernels[] = {{"matmul", "matmul_avx512bf16", prepare<Isa::avx5
 
 }  // namespace
 
-Result<Run> prepare_matmul(const Args& a, Isa isa, std::optional<bool> native_bf16) {
-  if (isa > detected_isa()) return Result<Run>::no(fmt::format("this processor has no {}", name_of(isa)));
+i64 panel_grain(i64 panels, i64 threads) { return panels >= 4 * threads ? 4 : 1; }
+
+Result<std::shared_ptr<const Product>> describe_product(const Args& a, Isa isa, std::optional<bool> native_bf16) {
+  using R = Result<std::shared_ptr<const Product>>;
+  if (isa > detected_isa()) return R::no(fmt::format("this processor has no {}", name_of(isa)));
   auto described = describe(a);
-  if (!described) return Result<Run>::no(described.why());
+  if (!described) return R::no(described.why());
   auto p = std::make_shared<Product>(std::move(*described));
   p->job.edges = p->edges.data();
   p->job.native_bf16 = native_bf16.value_or(native_bf16_is_fast());
   p->run = product_of(isa);
+  return std::shared_ptr<const Product>(std::move(p));
+}
+
+Result<Run> prepare_matmul(const Args& a, Isa isa, std::optional<bool> native_bf16) {
+  auto described = describe_product(a, isa, native_bf16);
+  if (!described) return Result<Run>::no(described.why());
+  std::shared_ptr<const Product> p = *described;
   if (p->rows == 0 || p->job.n == 0) return Run([](Context&) {});
   if (p->job.k == 0) return Run([p](Context&) { clear(*p); });
   return Run([p](Context& c) { run(*p, c); });

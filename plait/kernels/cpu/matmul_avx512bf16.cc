@@ -35,15 +35,15 @@ struct Dots {
 
 }  // namespace
 
-std::uint32_t matmul_avx512bf16(const MatmulJob& job, std::int64_t row_begin, std::int64_t row_end,
-                                std::int64_t panel_begin, std::int64_t panel_end) {
+std::uint32_t matmul_avx512bf16(const MatmulPart* parts, std::int64_t count, std::int64_t row_begin,
+                                std::int64_t row_end) {
+  const MatmulJob& job = *parts[0].job;
   const bool bf16 = job.w_type == MatmulJob::kBf16 && job.x_type == MatmulJob::kBf16;
-  if (!bf16 || !job.native_bf16 || job.x_k != job.k)
-    return matmul_avx512(job, row_begin, row_end, panel_begin, panel_end);
+  if (!bf16 || !job.native_bf16 || job.x_k != job.k) return matmul_avx512(parts, count, row_begin, row_end);
   Method<V512> m = method_of<V512, Dots, V512::kPanels>(V512::kRows);
   m.w_bytes_of_k = 32;
   m.x_bytes_of_k = 2;
-  return run_method<V512>(job, m, kDirectChunk, row_begin, row_end, panel_begin, panel_end);
+  return run_method<V512>(parts, count, m, kDirectChunk, row_begin, row_end);
 }
 
 }  // namespace plait::kernels

@@ -23,13 +23,23 @@ struct MatmulJob {
   float scale;  // 2^exponent
 };
 
-/// Computes rows x panels of the job; returns the bits of the largest |leaf * scale| (NaN is larger than everything).
-using MatmulProduct = std::uint32_t (*)(const MatmulJob&, std::int64_t row_begin, std::int64_t row_end,
-                                        std::int64_t panel_begin, std::int64_t panel_end);
+/// Panels of one job, and what to do with rows of them once they are made (on the same thread; null: nothing).
+struct MatmulPart {
+  const MatmulJob* job;
+  std::int64_t panel_begin, panel_end;
+  void (*after)(const void* context, const MatmulPart&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
+  const void* context = nullptr;
+};
 
-std::uint32_t matmul_reference(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
-std::uint32_t matmul_avx2(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
-std::uint32_t matmul_avx512(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
-std::uint32_t matmul_avx512bf16(const MatmulJob&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+/// Computes some rows of the parts; returns the bits of the largest |leaf * scale| (NaN is larger than everything).
+/// Rows of x are prepared once for all parts, so parts of several jobs must have x, k and the type of w in common, and
+/// no leaves.
+using MatmulProduct = std::uint32_t (*)(const MatmulPart* parts, std::int64_t count, std::int64_t row_begin,
+                                        std::int64_t row_end);
+
+std::uint32_t matmul_reference(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_avx2(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_avx512(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_avx512bf16(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 
 }  // namespace plait::kernels

@@ -85,11 +85,20 @@ void take(const MatmulJob& job, unsigned char* c, Size c_stride, Size row, Size 
                      static_cast<unsigned long>(columns * size));
 }
 
+// Has one of them bf16 results? They cannot hold the chain between chunks of k.
+PLAIT_INLINE bool any_rounds(const MatmulPart* parts, Size count) {
+  bool any = false;
+  for (Size i = 0; i < count; i++) any |= parts[i].job->out_type == MatmulJob::kBf16;
+  return any;
+}
+
 template <class V>
 struct Loops {
-  const MatmulJob& job;
   const Method<V>& method;
   Scratch& scratch;
+  const MatmulPart* parts;
+  Size part_count;
+  const MatmulJob* job = parts[0].job;  // of the part that is being made
   typename V::I largest = V::zero_int();
 
   const unsigned char* x = nullptr;  // the block's rows at k = super_begin
@@ -98,11 +107,11 @@ struct Loops {
 
   // The end of the leaves (or of the chain's part) that start at `begin` and take at most `most` k, at least one leaf.
   Size part_end(Size begin, Size end, Size most, Size& leaf) const {
-    if (job.leaves == 0) return least(begin + most, end);
+    if (job->leaves == 0) return least(begin + most, end);
     Size last = leaf + 1;
-    while (job.edges[last] < end && job.edges[last + 1] - begin <= most) last++;
+    while (job->edges[last] < end && job->edges[last + 1] - begin <= most) last++;
     leaf = last;
-    return job.edges[last];
+    return job->edges[last];
   }
 
   static void later(Tile& t, const unsigned char* begin, const unsigned char* end) {
@@ -115,62 +124,65 @@ struct Loops {
   void later_panels(Tile& t, const unsigned char* w, Size panels, Size k, Size i, Size count) const {
     const Size bytes = k * method.w_bytes_of_k;
     for (Size p = 0; p < panels; p++)
-      later(t, w + p * job.panel_bytes + bytes * i / count / 64 * 64,
-            w + p * job.panel_bytes + bytes * (i + 1) / count);
+      later(t, w + p * job->panel_bytes + bytes * i / count / 64 * 64,
+            w + p * job->panel_bytes + bytes * (i + 1) / count);
   }
 
   // One tile reads its panels once, as fast as memory gives them: it fetches a fixed way ahead of itself, at the end of
   // its panels (`left` bytes away) in the next ones. Of several tiles each fetches its share of what comes next.
-  void share_fetching(Tile& t, const unsigned char* next, Size panels, Size left, Size i, Size count) const {
+  void share_fetching(Tile& t, const unsigned char* next, Size panels, Size left, Size i, Size count,
+                      Size to_coming) const {
     if (count == 1) {
       t.fetch = t.w + kFetchAhead;
       t.fetch_end = left - kFetchAhead;
-      t.fetch_jump = (panels - 1) * job.panel_bytes;
+      t.fetch_jump = to_coming - job->panel_bytes;
       t.fetch_panels = static_cast<int>(panels);
       return;
     }
     const Size begin = panels * i / count, end = panels * (i + 1) / count;
-    t.fetch = next != nullptr ? next + begin * job.panel_bytes : t.w;
-    t.fetch_end = job.panel_bytes;
+    t.fetch = next != nullptr ? next + begin * job->panel_bytes : t.w;
+    t.fetch_end = job->panel_bytes;
     t.fetch_jump = 0;
     t.fetch_panels = next != nullptr ? static_cast<int>(end - begin) : 0;
   }
 
-  // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`.
-  void panels_of_rows(Size row, Size rows, Size panel, Size panels, Size begin, Size end, Size leaf, bool next_panels) {
-    const Size width = panels * 16, column = panel * 16, columns = least(width, job.n - column);
-    const Size item = job.out_type == MatmulJob::kI64 ? 8 : 4;
-    const bool aside = columns < width || job.out_type == MatmulJob::kBf16;
+  // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`; the
+  // panels at `coming` (null: none) are next.
+  void panels_of_rows(Size row, Size rows, Size panel, Size panels, Size begin, Size end, Size leaf,
+                      const unsigned char* coming) {
+    const Size width = panels * 16, column = panel * 16, columns = least(width, job->n - column);
+    const Size item = job->out_type == MatmulJob::kI64 ? 8 : 4;
+    const bool aside = columns < width || job->out_type == MatmulJob::kBf16;
     Tile t;
-    t.c_stride = aside ? width * item : job.out_stride;
-    unsigned char* c = aside ? scratch.c : job.out + row * job.out_stride + column * item;
-    if (aside && begin > 0) take(job, c, t.c_stride, row, rows, column, columns);
+    t.c_stride = aside ? width * item : job->out_stride;
+    unsigned char* c = aside ? scratch.c : job->out + row * job->out_stride + column * item;
+    if (aside && begin > 0) take(*job, c, t.c_stride, row, rows, column, columns);
     t.x_stride = x_stride;
-    t.k = job.k;
-    t.scale = job.scale;
-    const unsigned char* w = job.w + panel * job.panel_bytes;
-    const TileFn<V>* tiles = method.tiles[panels > 1][job.leaves > 0];
-    const Size whole = chunk > 0 ? chunk : end - begin, parts = (end - begin + whole - 1) / whole;
-    const Size most = least(whole, up((end - begin + parts - 1) / parts, 32));
+    t.k = job->k;
+    t.scale = job->scale;
+    const unsigned char* w = job->w + panel * job->panel_bytes;
+    const TileFn<V>* tiles = method.tiles[panels > 1][job->leaves > 0];
+    const Size whole = chunk > 0 ? chunk : end - begin, pieces = (end - begin + whole - 1) / whole;
+    const Size most = least(whole, up((end - begin + pieces - 1) / pieces, 32));
     const Size count = (rows + method.rows - 1) / method.rows;
     for (Size k = begin; k < end;) {
       const Size first_leaf = leaf;
       const Size k_end = part_end(k, end, most, leaf);
       const Size chain[2] = {k, k_end};
-      t.edges = job.leaves > 0 ? job.edges + first_leaf : chain;
-      t.leaves = job.leaves > 0 ? leaf - first_leaf : 1;
+      t.edges = job->leaves > 0 ? job->edges + first_leaf : chain;
+      t.leaves = job->leaves > 0 ? leaf - first_leaf : 1;
       t.first = k == 0;
       if (method.unpack) {
         t.w_stride = kChunk * 64 + kPanelPad;
         t.w = scratch.w;
-        for (Size p = 0; p < panels; p++) unpack<V>(w + p * job.panel_bytes, k, k_end, scratch.w + p * t.w_stride);
+        for (Size p = 0; p < panels; p++) unpack<V>(w + p * job->panel_bytes, k, k_end, scratch.w + p * t.w_stride);
       } else {
-        t.w_stride = job.panel_bytes;
+        t.w_stride = job->panel_bytes;
         t.w = w + k * method.w_bytes_of_k;
       }
-      const unsigned char* next = k_end < end   ? w + k_end * method.w_bytes_of_k
-                                  : next_panels ? w + panels * job.panel_bytes + begin * method.w_bytes_of_k
-                                                : nullptr;
+      const unsigned char* next = k_end < end         ? w + k_end * method.w_bytes_of_k
+                                  : coming != nullptr ? coming + begin * method.w_bytes_of_k
+                                                      : nullptr;
       Size m = 0;
       for (Size i = 0; i < count; i++) {
         const Size here = rows / count + (i < rows % count);
@@ -178,7 +190,8 @@ struct Loops {
         if (i + 1 < count && t.first) later_rows(t, c + (m + here) * t.c_stride, here, width * item);
         if (next != nullptr && method.listed) later_panels(t, next, panels, k_end - k, i, count);
         t.line[t.lines] = t.w;
-        share_fetching(t, next, panels, job.panel_bytes - k * method.w_bytes_of_k, i, count);
+        share_fetching(t, next, panels, job->panel_bytes - k * method.w_bytes_of_k, i, count,
+                       coming != nullptr ? coming - w : panels * job->panel_bytes);
         t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
         t.c = c + m * t.c_stride;
         tiles[here](t, largest);
@@ -186,16 +199,21 @@ struct Loops {
       }
       k = k_end;
     }
-    if (aside) put<V>(job, c, t.c_stride, row, rows, column, columns);
+    if (aside) put<V>(*job, c, t.c_stride, row, rows, column, columns);
   }
 
   Size super_begin = 0;
 
-  void run(Size row_begin, Size row_end, Size panel_begin, Size panel_end) {
+  const unsigned char* first_after(const MatmulPart* part) const {
+    if (++part == parts + part_count) return nullptr;
+    return part->job->w + part->panel_begin * part->job->panel_bytes;
+  }
+
+  void run(Size row_begin, Size row_end) {
     const Size rows = row_end - row_begin;
-    Size block = kBlockRowsMost, super = job.k, row_bytes = method.x_row_bytes;
+    Size block = kBlockRowsMost, super = job->k, row_bytes = method.x_row_bytes;
     if (row_bytes > 0) {
-      if (method.unpack && job.out_type != MatmulJob::kBf16 && kScratchX / row_bytes < least(rows, kFewRows)) {
+      if (method.unpack && !any_rounds(parts, part_count) && kScratchX / row_bytes < least(rows, kFewRows)) {
         super = kSuper;
         row_bytes = (kSuper + 16) * 4;
       }
@@ -204,21 +222,28 @@ struct Loops {
     const Size blocks = (rows + block - 1) / block;
     block = least(block, up((rows + blocks - 1) / blocks, method.rows));
     Size leaf = 0;
-    for (super_begin = 0; super_begin < job.k;) {
+    for (super_begin = 0; super_begin < job->k;) {
       const Size first_leaf = leaf;
-      const Size super_end = super == job.k ? (leaf = job.leaves, job.k) : part_end(super_begin, job.k, super, leaf);
+      const Size super_end =
+          super == job->k ? (leaf = job->leaves, job->k) : part_end(super_begin, job->k, super, leaf);
       for (Size r = row_begin; r < row_end; r += block) {
         const Size here = least(block, row_end - r);
-        x_stride = row_bytes > 0 ? row_bytes : job.x_stride;
-        x = row_bytes > 0 ? scratch.x : job.x + r * job.x_stride + super_begin * method.x_bytes_of_k;
+        x_stride = row_bytes > 0 ? row_bytes : job->x_stride;
+        x = row_bytes > 0 ? scratch.x : job->x + r * job->x_stride + super_begin * method.x_bytes_of_k;
         if (row_bytes > 0)
           for (Size m = 0; m < here; m++)
-            method.prepare(job, job.x + (r + m) * job.x_stride + super_begin * (job.x_type == MatmulJob::kF32 ? 4 : 2),
-                           least(super_end, job.x_k) - super_begin, scratch.x + m * row_bytes);
-        for (Size p = panel_begin; p < panel_end;) {
-          const Size panels = p + method.panels <= panel_end ? method.panels : 1;
-          panels_of_rows(r, here, p, panels, super_begin, super_end, first_leaf, p + panels < panel_end);
-          p += panels;
+            method.prepare(*job,
+                           job->x + (r + m) * job->x_stride + super_begin * (job->x_type == MatmulJob::kF32 ? 4 : 2),
+                           least(super_end, job->x_k) - super_begin, scratch.x + m * row_bytes);
+        for (const MatmulPart* part = parts; part != parts + part_count; part++) {
+          job = part->job;
+          for (Size p = part->panel_begin; p < part->panel_end;) {
+            const Size panels = p + method.panels <= part->panel_end ? method.panels : 1, next = p + panels;
+            const unsigned char* coming = next < part->panel_end ? job->w + next * job->panel_bytes : first_after(part);
+            panels_of_rows(r, here, p, panels, super_begin, super_end, first_leaf, coming);
+            p = next;
+          }
+          if (part->after != nullptr && super_end == job->k) part->after(part->context, *part, r, r + here);
         }
       }
       super_begin = super_end;
@@ -242,18 +267,19 @@ constexpr Method<V> method_of(Size rows) {
 PLAIT_INLINE Size float_row_bytes(Size k) { return up(up(k, 2) * 4, 64) + 64; }
 
 template <class V>
-std::uint32_t run_method(const MatmulJob& job, const Method<V>& method, Size chunk, Size row_begin, Size row_end,
-                         Size panel_begin, Size panel_end) {
+std::uint32_t run_method(const MatmulPart* parts, Size count, const Method<V>& method, Size chunk, Size row_begin,
+                         Size row_end) {
   Scratch scratch;
-  Loops<V> loops{job, method, scratch};
+  Loops<V> loops{method, scratch, parts, count};
   loops.chunk = chunk;
-  loops.run(row_begin, row_end, panel_begin, panel_end);
+  loops.run(row_begin, row_end);
   return V::largest_of(loops.largest);
 }
 
-/// The product in V's instruction set.
+/// The products in V's instruction set.
 template <class V>
-std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size panel_begin, Size panel_end) {
+std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size row_end) {
+  const MatmulJob& job = *parts[0].job;
   Method<V> m;
   Size chunk = 0;
   const Size rows = row_end - row_begin;
@@ -272,7 +298,7 @@ std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size p
       break;
     case MatmulJob::kBf16:
       if (rows > kDirectPairs && job.longest_leaf <= kChunk &&
-          (job.out_type != MatmulJob::kBf16 || kScratchX / float_row_bytes(job.k) >= 48)) {
+          (!any_rounds(parts, count) || kScratchX / float_row_bytes(job.k) >= 48)) {
         m = method_of<V, Floats, V::kPanels>(V::kRows);
         m.unpack = m.listed = true;
         chunk = kChunk;
@@ -299,7 +325,7 @@ std::uint32_t product(const MatmulJob& job, Size row_begin, Size row_end, Size p
     m.x_bytes_of_k = 4;
     if (job.w_type == MatmulJob::kBf16 || job.x_type != MatmulJob::kF32) m.x_row_bytes = float_row_bytes(job.k);
   }
-  return run_method<V>(job, m, chunk, row_begin, row_end, panel_begin, panel_end);
+  return run_method<V>(parts, count, m, chunk, row_begin, row_end);
 }
 
 }  // namespace

@@ -74,9 +74,7 @@ struct Panel {
   }
 };
 
-}  // namespace
-
-std::uint32_t matmul_reference(const MatmulJob& job, i64 row_begin, i64 row_end, i64 panel_begin, i64 panel_end) {
+std::uint32_t product(const MatmulJob& job, i64 row_begin, i64 row_end, i64 panel_begin, i64 panel_end) {
   std::uint32_t largest = 0;
   for (i64 p = panel_begin; p < panel_end; p++)
     for (i64 t = row_begin; t < row_end; t++) {
@@ -108,6 +106,17 @@ std::uint32_t matmul_reference(const MatmulJob& job, i64 row_begin, i64 row_end,
       }
       std::memcpy(out + 8 * p * kPanel, total, static_cast<size_t>(columns) * 8);
     }
+  return largest;
+}
+
+}  // namespace
+
+std::uint32_t matmul_reference(const MatmulPart* parts, i64 count, i64 row_begin, i64 row_end) {
+  std::uint32_t largest = 0;
+  for (const MatmulPart* p = parts; p != parts + count; p++) {
+    largest = std::max(largest, product(*p->job, row_begin, row_end, p->panel_begin, p->panel_end));
+    if (p->after != nullptr) p->after(p->context, *p, row_begin, row_end);
+  }
   return largest;
 }
 

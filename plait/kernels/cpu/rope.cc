@@ -8,9 +8,9 @@
 #include <numbers>
 
 #include "plait/kernels/cpu/functions.h"
+#include "plait/kernels/cpu/fused.h"
 #include "plait/kernels/cpu/math.h"
 #include "plait/kernels/cpu/ops.h"
-#include "plait/kernels/cpu/rows.h"
 
 namespace plait::kernels {
 
@@ -38,12 +38,12 @@ std::vector<double> frequencies(const Args& a, i64 dims) {
 
 }  // namespace
 
-Result<Run> prepare_rope(const Args& a, Isa isa) {
+Result<RowWork> rows_of_rope(const Args& a, Isa isa) {
   PLAIT_CHECK(a.in.size() == 2 && a.out.size() == 1, "rope: {} operands", a.in.size());
   const View &x = a.in[0], &position = a.in[1], &out = a.out[0];
   if (x.dtype != DType::f32 || position.dtype != DType::i32 || !is_real(out.dtype))
-    return Result<Run>::no(fmt::format("operands of {} and {}, a result of {}", name_of(x.dtype),
-                                       name_of(position.dtype), name_of(out.dtype)));
+    return Result<RowWork>::no(fmt::format("operands of {} and {}, a result of {}", name_of(x.dtype),
+                                           name_of(position.dtype), name_of(out.dtype)));
   Range tokens = a.range(a.out_terms[0][0]), heads = a.range(a.out_terms[0][1]);
   i64 h = out.size(2), dims = static_cast<i64>(a.attr("dims", static_cast<double>(h)));
   PLAIT_CHECK(dims % 2 == 0 && dims <= h && dims >= 0, "rope: {} dims of a head of {}", dims, h);
@@ -53,14 +53,18 @@ Result<Run> prepare_rope(const Args& a, Isa isa) {
   RopeFn turn = functions(isa).rope[type_index(out.dtype)];
   double sign = a.attr("inverse", 0) != 0 ? -1 : 1;
   i64 from = (heads.begin - x.box[1].begin) * h, to = (heads.begin - out.box[1].begin) * h * size_of(out.dtype);
-  return Run([=, xs = RowsOf(x), ys = RowsOf(out), ps = RowsOf(position), n = heads.size(),
-              f = frequencies(a, dims)](Context& c) {
-    split_rows(c, tokens.size(), n * h, [&](Range r) {
-      for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++)
-        turn(xs.at<const float>(t) + from, h, ys.at<std::byte>(t) + to, h, n, h, dims / 2, f.data(),
-             sign * *ps.at<const std::int32_t>(t));
-    });
-  });
+  auto rows = [=, xs = RowsOf(x), ys = RowsOf(out), ps = RowsOf(position), n = heads.size(),
+               f = frequencies(a, dims)](Range r) {
+    for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++)
+      turn(xs.at<const float>(t) + from, h, ys.at<std::byte>(t) + to, h, n, h, dims / 2, f.data(),
+           sign * *ps.at<const std::int32_t>(t));
+  };
+  return RowWork{tokens.size(), heads.size() * h, std::move(rows)};
+}
+
+Result<Run> prepare_rope(const Args& a, Isa isa) {
+  auto w = rows_of_rope(a, isa);
+  return w ? Result<Run>(run_of(std::move(*w))) : Result<Run>::no(w.why());
 }
 
 }  // namespace plait::kernels

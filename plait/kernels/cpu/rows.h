@@ -20,6 +20,16 @@ void split_rows(Context& c, i64 rows, i64 width, F f) {
   }
 }
 
+/// What a kernel does with each of its rows of `width` elements, whoever calls it for a row and in whatever order.
+struct RowWork {
+  i64 rows = 0, width = 0;
+  std::function<void(Range)> run;
+};
+
+inline Run run_of(RowWork w) {
+  return [w = std::move(w)](Context& c) { split_rows(c, w.rows, w.width, [&](Range r) { w.run(r); }); };
+}
+
 /// A part of the elements of an output and what belongs to it in each operand: `rows` rows of `inner` elements that are
 /// contiguous everywhere; row r lies at the sum of index x stride over up to three outer dims. Operand 0 is the output.
 /// An operand that lacks a dim is the same along it.

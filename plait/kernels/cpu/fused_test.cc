@@ -1,0 +1,229 @@
+// Every fused kernel against its members one after the other, by bytes: on every instruction set, with odd sizes, some
+// numbers of rows and threads.
+#include "plait/kernels/cpu/fused.h"
+
+#include "plait/kernels/cpu/matmul.h"
+#include "plait/kernels/cpu/pages.h"
+#include "plait/kernels/cpu/test_support.h"
+#include "plait/kernels/panels.h"
+
+namespace plait::kernels::test {
+namespace {
+
+using Fused = Result<Run> (*)(std::span<const Args>, Isa);
+
+/// Members with their memory; what they write is compared.
+struct Calls {
+  std::vector<std::unique_ptr<Tensor>> tensors;
+  std::vector<Args> members;
+  std::vector<View> written;
+
+  View keep(Tensor t) {
+    tensors.push_back(std::make_unique<Tensor>(std::move(t)));
+    return *tensors.back();
+  }
+  View made(DType t, Box box, bool compared = true) {
+    View v = keep(Tensor(t, std::move(box)));
+    if (compared) written.push_back(v);
+    return v;
+  }
+  View random(DType t, Box box) { return keep(random_tensor(t, std::move(box), 1 + tensors.size())); }
+  /// A weight in panels; its last dim is summed.
+  View weight(DType t, Box box) {
+    const i64 k = box.back().size(), n = volume(box) / k;
+    std::vector<std::byte> rows(static_cast<size_t>(n * bytes_of(t, k)));
+    const u64 seed = 77 + tensors.size();
+    for (i64 i = 0; i < n * k / info(t).block; i++) {
+      std::byte* at = rows.data() + i * info(t).block_bytes;
+      const auto value = static_cast<float>(normal(seed, static_cast<u64>(i)) * 0.05);
+      if (!is_quantized(t)) {
+        from_f32(t, &value, at, 1);
+        continue;
+      }
+      for (i64 b = 0; b < info(t).block_bytes; b++)
+        at[b] = static_cast<std::byte>(random_bits(seed, static_cast<u64>(i * 64 + b)) >> 9);
+      const std::uint16_t d = f32_to_f16(value * 0.1f), m = f32_to_f16(value * -0.7f);
+      std::memcpy(at, &d, 2);
+      if (t == DType::q4_1) std::memcpy(at + 2, &m, 2);
+    }
+    Tensor w(t, std::move(box), Layout::panels);
+    w.buffer = Buffer(panel_bytes(t, n, k));
+    w.data = w.buffer.data();
+    pack_panels(t, rows.data(), bytes_of(t, k), n, k, {0, panels_of(n)}, w.buffer.data());
+    return keep(std::move(w));
+  }
+  void call(std::string op, std::string_view rule, std::vector<View> in, View out) {
+    members.push_back(args_of(std::move(op), rule, std::move(in), {out}));
+  }
+
+  std::string bytes() const {
+    std::string all;
+    for (auto& v : written) all.append(v.as<char>(), static_cast<size_t>(bytes_of(v.dtype, v.elements())));
+    return all;
+  }
+  void clear() const {
+    for (auto& v : written) std::memset(v.data, 0x5a, static_cast<size_t>(bytes_of(v.dtype, v.elements())));
+  }
+};
+
+Result<Run> alone(const Args& a, Isa isa) {
+  if (a.op == "matmul") return prepare_matmul(a, isa);
+  if (a.op == "rope") return prepare_rope(a, isa);
+  if (a.op == "kv_write") return prepare_kv_write(a, isa);
+  if (a.op == "rms_norm" || a.op == "layer_norm") return prepare_norm(a, isa);
+  return prepare_elementwise(a, isa);
+}
+
+/// One by one in scalar code by one thread: the bytes that everything else must have.
+void expect_same(Fused prepare, const Calls& calls, const std::string& what) {
+  Team one(1);
+  Context c{one};
+  calls.clear();
+  for (auto& a : calls.members) {
+    auto run = alone(a, Isa::portable);
+    ASSERT_TRUE(run) << what << " " << a.op << ": " << run.why();
+    (*run)(c);
+  }
+  const std::string want = calls.bytes();
+  for (Isa isa : all_isas())
+    for (i64 threads : {1, 2, 3}) {
+      auto run = prepare(calls.members, isa);
+      ASSERT_TRUE(run) << what << ": " << run.why();
+      Team team(threads);
+      Context context{team};
+      calls.clear();
+      (*run)(context);
+      EXPECT_TRUE(calls.bytes() == want) << what << ", " << name_of(isa) << ", threads " << threads;
+      EXPECT_FALSE(context.overflow);
+    }
+}
+
+class FusedKernels : public Kernels {};
+
+const std::vector<DType> kWeightTypes{DType::f32, DType::bf16, DType::q4_0, DType::q4_1, DType::q8_0};
+
+TEST_F(FusedKernels, ProductsOfAttention) {
+  for (DType weights : kWeightTypes)
+    for (i64 rows : {1, 5, 131})
+      for (bool biased : {false, true}) {
+        const i64 d = is_quantized(weights) ? 96 : 37, q = 5, kv = 3, h = 6, slots = 160;
+        const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
+        Calls c;
+        const Range t{2, 2 + rows}, heads{3, 3 + q}, kv_heads{1, 1 + kv}, wide{0, h}, in{0, d};
+        View x = c.random(compute, {t, in});
+        std::vector<i64> at, place;
+        for (i64 i = 0; i < rows; i++) {
+          at.push_back(i * 3);
+          place.push_back(i % 7 == 3 ? -1 : slots - 1 - i);
+        }
+        View position = c.keep(indices(t, at)), slot = c.keep(indices(t, place));
+        // The last weight may be of another type, as files mix them.
+        const DType other = is_quantized(weights) ? DType::q8_0 : weights;
+        std::vector<View> ready;
+        for (auto [range, type] : {std::pair{heads, weights}, {kv_heads, weights}, {kv_heads, other}}) {
+          const bool turned = ready.size() < 2;
+          const bool direct = !biased && !turned;
+          View y = c.made(direct ? compute : DType::f32, {t, range, wide});
+          c.call("matmul", "t d, n h d -> t n h", {x, c.weight(type, {range, wide, in})}, y);
+          if (biased) {
+            View z = c.made(turned ? DType::f32 : compute, {t, range, wide});
+            c.call("bias", "t n h, n h -> t n h", {y, c.random(DType::f32, {range, wide})}, z);
+            y = z;
+          }
+          if (turned) {
+            View z = c.made(compute, {t, range, wide});
+            c.call("rope", "t n h, t -> t n h", {y, position}, z);
+            c.members.back().attrs["base"] = 10000;
+            y = z;
+          }
+          ready.push_back(y);
+        }
+        for (size_t i : {1, 2}) {
+          const Layout layout = i == 1 ? Layout::pages : Layout::rows;
+          Tensor cache(compute, {{0, slots}, kv_heads, wide}, layout);
+          cache.buffer = Buffer(pages_bytes(compute, slots, kv, h));
+          cache.data = cache.buffer.data();
+          View v = c.keep(std::move(cache));
+          c.written.push_back(v);
+          c.call("kv_write", "c k h, t k h, t -> c k h", {v, ready[i], slot}, v);
+        }
+        expect_same(prepare_products, c,
+                    fmt::format("{} rows of {}{}", rows, name_of(weights), biased ? " with biases" : ""));
+      }
+}
+
+TEST_F(FusedKernels, Activations) {
+  for (DType weights : kWeightTypes)
+    for (i64 rows : {1, 3, 33, 200})
+      for (bool gated : {false, true}) {
+        const i64 d = is_quantized(weights) ? 64 : 41, f = rows > 100 ? 331 : 777;
+        const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
+        Calls c;
+        const Range t{0, rows}, columns{32, 32 + f}, in{0, d};
+        View x = c.random(compute, {t, in});
+        View a = c.made(DType::f32, {t, columns}, false), b = c.made(DType::f32, {t, columns}, false);
+        View out = c.made(compute, {t, columns});
+        c.call("matmul", "t d, f d -> t f", {x, c.weight(weights, {columns, in})}, a);
+        if (gated) {
+          c.call("matmul", "t d, f d -> t f", {x, c.weight(weights, {columns, in})}, b);
+          c.call("silu_mul", "t f, t f -> t f", {a, b}, out);
+        } else {
+          c.call("bias", "t f, f -> t f", {a, c.random(DType::f32, {columns})}, b);
+          c.call("gelu", "t f -> t f", {b}, out);
+        }
+        expect_same(prepare_activation, c, fmt::format("{} rows of {} {}", rows, name_of(weights), gated));
+      }
+}
+
+TEST_F(FusedKernels, SumsWithNorms) {
+  for (i64 d : {1, 16, 37, 576})
+    for (i64 rows : {1, 4, 67})
+      for (bool exact : {false, true})
+        for (bool biased : {false, true})
+          for (std::string norm : {"", "rms_norm", "layer_norm"})
+            for (DType compute : {DType::f32, DType::bf16}) {
+              if (norm.empty() && compute == DType::bf16) continue;
+              Calls c;
+              const Range t{5, 5 + rows}, whole{0, d};
+              View sum = exact ? c.keep(Tensor(DType::i64, {t, whole})) : c.random(DType::f32, {t, whole});
+              for (i64 i = 0; exact && i < sum.elements(); i++)
+                sum.as<i64>()[i] = static_cast<i64>(random_bits(9, static_cast<u64>(i))) >> (i % 30 + 8);
+              View y = c.made(DType::f32, {t, whole}, false), x = c.made(DType::f32, {t, whole});
+              View residual = c.random(DType::f32, {t, whole});
+              c.call("finish", "t d -> t d", {sum}, y);
+              c.members.back().exponent = 40;
+              if (biased) {
+                View z = c.made(DType::f32, {t, whole}, false);
+                c.call("bias", "t d, d -> t d", {y, c.random(DType::f32, {whole})}, z);
+                y = z;
+              }
+              c.call("add", "t d, t d -> t d", {residual, y}, x);
+              if (!norm.empty()) {
+                std::vector<View> in{x, c.random(DType::f32, {whole})};
+                if (norm == "layer_norm") in.push_back(c.random(DType::f32, {whole}));
+                c.call(norm, norm == "layer_norm" ? "t d, d, d -> t d" : "t d, d -> t d", in,
+                       c.made(compute, {t, whole}));
+                c.members.back().attrs["eps"] = 1e-5;
+              }
+              expect_same(prepare_sum_norm, c,
+                          fmt::format("{} x {} {} exact {} biased {}", rows, d, norm, exact, biased));
+            }
+}
+
+TEST_F(FusedKernels, DeclineWhatTheyDoNotCompute) {
+  Calls c;
+  const Range t{0, 2}, n{0, 8}, k{0, 32};
+  View x = c.random(DType::f32, {t, k}), other = c.random(DType::f32, {t, k});
+  View a = c.made(DType::f32, {t, n}), b = c.made(DType::f32, {t, n}), out = c.made(DType::f32, {t, n});
+  c.call("matmul", "t d, f d -> t f", {x, c.weight(DType::f32, {n, k})}, a);
+  c.call("matmul", "t d, f d -> t f", {other, c.weight(DType::f32, {n, k})}, b);
+  c.call("silu_mul", "t f, t f -> t f", {a, b}, out);
+  auto no = prepare_activation(c.members, isa());
+  ASSERT_FALSE(no);
+  EXPECT_NE(no.why().find("several operands"), std::string::npos) << no.why();
+  EXPECT_FALSE(prepare_sum_norm(c.members, isa()));
+  EXPECT_FALSE(prepare_products(c.members, isa()));
+}
+
+}  // namespace
+}  // namespace plait::kernels::test
