@@ -400,7 +400,8 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
           if (auto l = a.leaves.find(group.back()); l != a.leaves.end())
             a.model_leaves = std::max<i64>(a.model_leaves, static_cast<i64>(l->second.size()) - 1);
         }
-    if (empty) {
+    // No part of the result is ours, or (a cache) no token comes to be written.
+    if (empty || (nothing_summed && !n.attrs.alias.empty())) {
       bound->calls.push_back(std::move(p));
       continue;
     }
