@@ -191,19 +191,21 @@ ServingPlan make_serving_plan(const io::ModelFiles& files, const ServingOptions&
   }
   auto worst =
       std::max_element(p.memory.begin(), p.memory.end(), [](auto& a, auto& b) { return a.total() < b.total(); });
+  const auto& axes = options.plan.axes;
+  const bool even = axes.size() == 1 && axes[0].weights.empty();
   std::string hint = "no degree fits";
-  if (options.plan.axes.size() == 1 && options.plan.axes[0].weights.empty()) {
-    ServingPlan more = p;
-    for (i64 n = options.plan.axes[0].size + 1; n <= p.config.N; n++) {
+  ServingPlan more = p;
+  for (i64 n = even ? axes[0].size + 1 : 1; n <= p.config.N; n++) {
+    if (even)
       more.options.plan.axes[0].size = n;
-      try {
-        lay(more, types.build, p.context);
-      } catch (const Error&) { break; }
-      if (largest(more) <= cap) {
-        hint = fmt::format("the smallest degree that fits is {}", n);
-        break;
-      }
-    }
+    else
+      more.options.plan = tensor_parallel(n);
+    try {
+      lay(more, types.build, p.context);
+    } catch (const Error&) { break; }
+    if (largest(more) > cap) continue;
+    hint = fmt::format("the smallest degree that fits is {}", n);
+    break;
   }
   std::string part = "the weights";
   if (worst->weights() <= cap)
