@@ -30,7 +30,7 @@ struct PlanAxis {
 
 struct Plan {
   std::vector<PlanAxis> axes;
-  bool store_sums = false;  // ZeRO-2: accumulators too are stored as the weights are
+  bool store_sums = false;     // ZeRO-2: accumulators too are stored as the weights are
   std::map<char, i64> leaves;  // leaf sizes by dim; empty: the model's, unchecked
 
   Mesh mesh() const;
