@@ -68,7 +68,8 @@ def case(ranks, victim, where, kind, normal_s):
         return
     expect(p.returncode == 5, "want exit code 5")
     expect(len(lines) == 1, "want one message")
-    limit = normal_s + 0.3 + (DEADLINE if kind == "hang" else 0)
+    # Far below the 30 s that a fault nobody notices would take; that others stop within 0.2 s is measured in comm_test.
+    limit = normal_s + 2 + (DEADLINE if kind == "hang" else 0)
     expect(seconds < limit, f"want an end within {limit:.2f} s")
     expect(f"rank {victim} (tp={victim})" in p.stderr, "the rank and its coordinates are not named")
     for word in WHERE[where]:
