@@ -5,14 +5,17 @@ namespace plait::comm {
 using CopyFunction = void(std::byte*, const std::byte*, i64);
 namespace join_base {
 JoinFunction join;
+SwapFunction swap_join;
 CopyFunction copy_streams;
 }  // namespace join_base
 namespace join_avx2 {
 JoinFunction join;
+SwapFunction swap_join;
 CopyFunction copy_streams;
 }  // namespace join_avx2
 namespace join_avx512 {
 JoinFunction join;
+SwapFunction swap_join;
 CopyFunction copy_streams;
 }  // namespace join_avx512
 
@@ -21,6 +24,7 @@ namespace {
 struct Choice {
   const char* isa;
   JoinFunction* join;
+  SwapFunction* swap_join;
   CopyFunction* copy_streams;
   bool available;
 };
@@ -33,9 +37,10 @@ bool has_avx512() {
 
 // In order of preference.
 const Choice kChoices[] = {
-    {"avx512", join_avx512::join, join_avx512::copy_streams, has_avx512()},
-    {"avx2", join_avx2::join, join_avx2::copy_streams, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-    {"base", join_base::join, join_base::copy_streams, true},
+    {"avx512", join_avx512::join, join_avx512::swap_join, join_avx512::copy_streams, has_avx512()},
+    {"avx2", join_avx2::join, join_avx2::swap_join, join_avx2::copy_streams,
+     __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+    {"base", join_base::join, join_base::swap_join, join_base::copy_streams, true},
 };
 
 const Choice& best() {
@@ -76,6 +81,11 @@ void join_parts(void* out, std::span<const std::byte* const> parts, i64 count, D
 
 JoinFunction* join_function() {
   static JoinFunction* const f = best().join;
+  return f;
+}
+
+SwapFunction* swap_function() {
+  static SwapFunction* const f = best().swap_join;
   return f;
 }
 

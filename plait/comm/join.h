@@ -22,6 +22,13 @@ void join_parts(void* out, std::span<const std::byte* const> parts, i64 count, D
 using JoinFunction = void(std::byte* out, std::span<const std::byte* const> parts, i64 count, DType t, Join join);
 JoinFunction* join_function();
 
+/// The same of two parts, of which `theirs` is one that another core has written: its lines are fetched to be written,
+/// and where `next` is not null its `count` elements take their place once they are read. In one pass, so that a line
+/// crosses from core to core once.
+using SwapFunction = void(std::byte* out, const std::byte* const* parts, std::byte* theirs, const std::byte* next,
+                          i64 count, DType t, Join join);
+SwapFunction* swap_function();
+
 /// The same with a given instruction set, for tests: "avx512", "avx2", "base"; false when the processor lacks it.
 bool join_parts_with(std::string_view isa, void* out, std::span<const std::byte* const> parts, i64 count, DType t,
                      Join join);

@@ -13,7 +13,7 @@
 namespace plait::comm::PLAIT_JOIN_NAME {
 namespace {
 
-constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 32768, kAhead = 256;
+constexpr i64 kTile = 2048, kStreams = 4, kStreamsFrom = 32768, kAhead = 256, kOwnAhead = 512;
 
 template <class T, int kBytes = 64>
 struct Vec {
@@ -32,6 +32,15 @@ V load(const std::byte* p) {
 template <class V>
 void store(std::byte* p, V v) {
   __builtin_memcpy(p, &v, sizeof v);
+}
+
+// Asks for the line to be written; the builtin asks for a shared one.
+inline void own_line(const std::byte* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*p));
+#else
+  __builtin_prefetch(p, 1);
+#endif
 }
 
 // An element type and a join: N bytes at a time through `wide`, the rest through `one`.
@@ -122,6 +131,45 @@ void pair_streams(std::byte* out, const std::byte* a, const std::byte* b, i64 by
     for (i64 k = 0; k < kStreams; k++) O::template wide<64>(out + k * part + i, a + k * part + i, b + k * part + i);
   i64 done = kStreams * part;
   pair_run<O>(out + done, a + done, b + done, bytes - done);
+}
+
+// As pair_run, of two parts of which `theirs` is one: its lines become ours, and `next`, if any, takes its place.
+template <class O, bool kNext>
+void swap_pair(std::byte* out, const std::byte* a, const std::byte* b, std::byte* theirs, const std::byte* next,
+               i64 bytes) {
+  auto line = [=](i64 i) {
+    O::template wide<64>(out + i, a + i, b + i);
+    if constexpr (kNext) store(theirs + i, load<F32>(next + i));
+  };
+  i64 part = 0, streams = 1;
+  if (bytes >= kStreamsFrom) {
+    streams = kStreams;
+    part = bytes / kStreams / 64 * 64;
+    for (i64 i = 0; i < part; i += 64)
+#pragma GCC unroll 4
+      for (i64 k = 0; k < kStreams; k++) {
+        own_line(theirs + k * part + i + kAhead);
+        line(k * part + i);
+      }
+  } else {
+    part = bytes / 64 * 64;
+    for (i64 i = 0; i < std::min(part, kOwnAhead); i += 64) own_line(theirs + i);
+    for (i64 i = 0; i < part; i += 64) {
+      if (i + kOwnAhead < part) own_line(theirs + i + kOwnAhead);
+      line(i);
+    }
+  }
+  i64 done = streams * part;
+  pair_run<O>(out + done, a + done, b + done, bytes - done);
+  if constexpr (kNext) __builtin_memcpy(theirs + done, next + done, static_cast<size_t>(bytes - done));
+}
+
+template <class O>
+void swap_as(std::byte* out, const std::byte* const* parts, std::byte* theirs, const std::byte* next, i64 bytes) {
+  if (next != nullptr)
+    swap_pair<O, true>(out, parts[0], parts[1], theirs, next, bytes);
+  else
+    swap_pair<O, false>(out, parts[0], parts[1], theirs, next, bytes);
 }
 
 // out may be a part: of the tile everything is read into `sum` before anything is written.
@@ -215,9 +263,7 @@ void copy_streams(std::byte* to, const std::byte* from, i64 bytes) {
   for (i64 i = 0; i < part; i += 64)
 #pragma GCC unroll 4
     for (i64 k = 0; k < kStreams; k++) {
-#if defined(__x86_64__)
-      asm volatile("prefetchw %0" : : "m"(to[k * part + i + kAhead]));  // the builtin asks for a shared line
-#endif
+      own_line(to + k * part + i + kAhead);
       store(to + k * part + i, load<V>(from + k * part + i));
     }
   if (i64 done = kStreams * part; done < bytes)
@@ -243,6 +289,19 @@ void join(std::byte* out, std::span<const std::byte* const> parts, i64 count, DT
     default:
       return j == Join::sum ? bf16_parts<false>(out, parts, count) : bf16_parts<true>(out, parts, count);
   }
+}
+
+void swap_join(std::byte* out, const std::byte* const* parts, std::byte* theirs, const std::byte* next, i64 count,
+               DType t, Join j) {
+  const i64 bytes = bytes_of(t, count);
+  if (j == Join::one) return swap_as<Or>(out, parts, theirs, next, bytes);
+  if (j == Join::sum && t == DType::f32) return swap_as<Add<float>>(out, parts, theirs, next, bytes);
+  if (j == Join::sum && t == DType::f64) return swap_as<Add<double>>(out, parts, theirs, next, bytes);
+  if (j == Join::sum && t == DType::i32) return swap_as<Add<std::uint32_t>>(out, parts, theirs, next, bytes);
+  if (j == Join::sum && t == DType::i64) return swap_as<Add<u64>>(out, parts, theirs, next, bytes);
+  if (j == Join::sum && t == DType::i128) return swap_as<Add128>(out, parts, theirs, next, bytes);
+  join(out, {parts, 2}, count, t, j);
+  if (next != nullptr) __builtin_memcpy(theirs, next, static_cast<size_t>(bytes));
 }
 
 }  // namespace plait::comm::PLAIT_JOIN_NAME

@@ -134,6 +134,31 @@ TEST(Join, InPlaceInEveryPart) {
     }
 }
 
+// One of two parts gives its place to `next`; of the other sizes and types the plain loops are the reference.
+TEST(Join, SwapsTheirPartForTheNext) {
+  for (DType t : {DType::f32, DType::f64, DType::i32, DType::i64, DType::i128, DType::bf16})
+    for (Join join : {Join::sum, Join::max, Join::one})
+      for (i64 n : {1, 16, 63, 1000, 20001})
+        for (bool keep : {false, true}) {
+          if (!can_join(t, join)) continue;
+          const auto size = static_cast<size_t>(bytes_of(t, n));
+          std::vector<std::byte> own(size), theirs(size + 8), next(size), want(size);
+          for (size_t i = 0; i < size; i++) {
+            own[i] = static_cast<std::byte>(random_bits(1, i) & 0x3f);
+            theirs[i] = static_cast<std::byte>(random_bits(2, i) & 0x3f);
+            next[i] = static_cast<std::byte>(random_bits(3, i));
+          }
+          const auto before = theirs;
+          const std::byte* parts[2] = {own.data(), theirs.data()};
+          join_parts(want.data(), parts, n, t, join);
+          swap_function()(own.data(), parts, theirs.data(), keep ? nullptr : next.data(), n, t, join);
+          ASSERT_EQ(own, want) << name_of(t) << " " << name_of(join) << " " << n;
+          auto expected = before;
+          if (!keep) std::copy(next.begin(), next.end(), expected.begin());
+          ASSERT_EQ(theirs, expected) << name_of(t) << " " << name_of(join) << " " << n;
+        }
+}
+
 TEST(Join, CopiesInStreams) {
   for (i64 n : {0, 1, 63, 64, 255, 256, 257, 4096, 32768, 100003})
     for (i64 shift : {0, 5}) {

@@ -48,6 +48,7 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<Region> region, i64 group, 
       line_(region_->line(group_, member)),
       mail_(*region_, group_, member),
       join_(join_function()),
+      swap_(swap_function()),
       ops_(static_cast<size_t>(kMaxStarted)),
       ticks_at_(ticks()),
       ns_at_(now_ns()) {
@@ -97,7 +98,7 @@ LocalCommunicator::Op& LocalCommunicator::push(Kind kind, DType t, Join join, i6
   op.in = nullptr;
   op.out = op.spare_to = nullptr;
   op.first = -1;
-  op.steps = 1;
+  op.steps = op.stride = 1;
   op.published = op.consumed = 0;
   return op;
 }
@@ -140,7 +141,7 @@ void LocalCommunicator::announce(Op& op, const char* what) {
   rec.state.store(OpRecord::started, relaxed);
   rec.count.store(op.count * info(op.dtype).block, relaxed);
   rec.first_step.store(op.first, relaxed);
-  rec.steps.store(op.steps, relaxed);
+  rec.steps.store(op.reached(op.steps) - op.first, relaxed);
   rec.root.store(op.root, relaxed);
   rec.index.store(static_cast<i64>(op.sequence), relaxed);
   size_t length = what == nullptr ? 0 : strnlen(what, kWhatBytes - 1);
@@ -179,8 +180,8 @@ Request LocalCommunicator::begin(Op& op, std::span<const i64> counts, i64 payloa
   op.sequence = ++sequence_;
   sign(op, counts);
   if (next_step_ >= 0) {
-    op.first = next_step_;
-    next_step_ = op.settled ? op.first + op.steps : -1;
+    op.follow(next_step_);
+    next_step_ = op.settled ? op.reached(op.steps) : -1;
   }
   if (may_publish(op, 0)) publish(op);
   announce(op, what);
@@ -202,6 +203,7 @@ Request LocalCommunicator::start_all_reduce(const void* in, void* out, i64 count
   op.chunk = chunk_bytes(bytes) / op.unit / lanes(op.unit) * lanes(op.unit);
   op.steps = std::max<i64>(1, ceil_div(op.count, op.chunk));
   op.noted = bytes <= kNoteBytes && n_ > 1;
+  if (n_ == 2 && op.steps > 1) op.stride = kRing;
   for (auto& row : kTwoShot)
     if (n_ >= row.members) {
       op.two_shot = bytes >= row.bytes;

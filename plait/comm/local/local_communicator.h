@@ -9,6 +9,9 @@
 //   wait   publishes one step ahead of the one it consumes, so that the payload of many slots flows
 //   note      up to kNoteBytes a member: contributions lie in the lines that say they have come (region.h)
 //   one shot  every member reads everything: one step; (P-1)·n bytes read a member
+//   swap      in a group of two the slots change hands: what a member has read it writes next, so the lines it fetched
+//             are its own and cross once, not twice. An all_reduce of many steps reads a step and writes its next one
+//             over it, in one pass
 //   two shot  a member joins its slice, publishes the result, and all gather: two steps; 2·(P-1)/P·n bytes read
 //
 // Members check each other's signature of the operation in every step, so that different calls are an error and no
@@ -24,8 +27,8 @@ namespace plait::comm {
 
 inline constexpr i64 kMaxStarted = 16;  // operations of a communicator started and not waited for
 
-/// Bytes of a step of a payload that does not fit a slot. Measured on a Xeon 6, 1 MB, 2 ranks, us: 64 KB 90, 128 KB 89,
-/// 256 KB 95, 512 KB 96, all at once 109.
+/// Bytes of a step of a payload that does not fit a slot. Measured on a Xeon 6, 1 MB, 2 ranks, us: 32 KB 123,
+/// 64 KB 116, 128 KB 87, 256 KB 100 (without the swap 168, 146, 148, 139).
 inline constexpr i64 kChunkBytes = 128 * 1024;
 
 /// An all_reduce of at least `bytes` goes in two shots when the group has at least `members`.
@@ -78,7 +81,16 @@ class LocalCommunicator final : public Communicator {
     i64 own_steps = 1;
     u64 signature = 0;
     u64 sequence = 0, record = 0;  // of the group's operations; of the rank's, for messages
+    i64 follows = -1;              // where the operation before it ends
     i64 first = -1, steps = 1, published = 0, consumed = 0;
+    i64 stride = 1;  // from the number of a step to the next one's: kRing where steps swap lines
+    // Steps that swap lines all do it in one slot, so that few lines are in use.
+    void follow(i64 end) {
+      follows = end;
+      first = stride > 1 ? ceil_div(end, kRing) * kRing : end;
+    }
+    i64 number(i64 step) const { return first + step * stride; }
+    i64 reached(i64 done) const { return done < steps ? number(done) : number(steps - 1) + 1; }
     Mail::Message mail;
     bool is_mail() const { return kind == Kind::send || kind == Kind::recv; }
   };
@@ -131,6 +143,8 @@ class LocalCommunicator final : public Communicator {
   bool may_publish(const Op& op, i64 step);
   bool slot_free(i64 global);
   void publish(Op& op);
+  void tell_published(Op& op);
+  void swap_steps(Op& op);
   void write_note(Op& op, Note& note);
   void wake();
   i64 write_step(Op& op, i64 step, std::byte* slot);
@@ -142,7 +156,11 @@ class LocalCommunicator final : public Communicator {
   void consume_note(Op& op);
   void join_step(Op& op, i64 global, std::byte* out, const std::byte* own, i64 in_slot, i64 count);
   Note& note(i64 member, i64 global) const { return peers_[size_(member)].notes[global % kRing]; }
-  std::byte* slot(i64 member, i64 global) const { return peers_[size_(member)].slots + global % kRing * stride_; }
+  // In a group of two the slots change hands: a member writes where it read kRing steps before.
+  std::byte* slot(i64 member, i64 global) const {
+    i64 place = n_ == 2 ? (member + global / kRing) & 1 : member;
+    return peers_[size_(place)].slots + global % kRing * stride_;
+  }
 
   // Waiting, and what to say when it was in vain (waiting.cc).
   template <class Ready>
@@ -173,6 +191,7 @@ class LocalCommunicator final : public Communicator {
   std::vector<const std::byte*> parts_;
   Mail mail_;
   JoinFunction* join_;
+  SwapFunction* swap_;
 
   std::vector<Op> ops_;
   i64 next_id_ = 0, head_ = 0;  // ops [head_, next_id_) are started and not waited for

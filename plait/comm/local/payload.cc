@@ -134,7 +134,7 @@ void LocalCommunicator::consume_note(Op& op) {
 
 void LocalCommunicator::consume(Op& op, i64 step) {
   if (op.noted) return consume_note(op);
-  const i64 u = op.unit, global = op.first + step;
+  const i64 u = op.unit, global = op.number(step);
   switch (op.kind) {
     case Kind::all_reduce: {
       auto part = op.two_shot ? two_shot_step(step, op.steps / 2) : TwoShotStep{false, step};
@@ -182,10 +182,29 @@ void LocalCommunicator::consume(Op& op, i64 step) {
 void LocalCommunicator::join_step(Op& op, i64 global, std::byte* out, const std::byte* own, i64 in_slot, i64 count) {
   if (count == 0) return;
   for (i64 m = 0; m < n_; m++) parts_[size_(m)] = m == me_ ? own : slot(m, global) + in_slot;
-  if (n_ == 1)
+  // A contribution that lies in our slot is read by both; then its lines stay shared.
+  const std::byte* mine = slot(me_, global);
+  const bool staged = own >= mine && own < mine + stride_;
+  if (n_ == 2 && !staged)
+    swap_(out, parts_.data(), slot(1 - me_, global) + in_slot, nullptr, count * info(op.dtype).block, op.dtype,
+          op.join);
+  else if (n_ == 1)
     join_parts(out, parts_, count * info(op.dtype).block, op.dtype, op.join);
   else
     join_(out, parts_, count * info(op.dtype).block, op.dtype, op.join);
+}
+
+// Joins a step and writes the next one in its place. That is the place of our next step (slot), and its lines are here.
+void LocalCommunicator::swap_steps(Op& op) {
+  const i64 u = op.unit, block = info(op.dtype).block;
+  Slice c = chunk_of(op.chunk, op.consumed, op.count), next = chunk_of(op.chunk, op.published, op.count);
+  std::byte* theirs = slot(1 - me_, op.number(op.consumed));
+  const std::byte* own = op.in + c.begin * u;
+  parts_[size_(me_)] = own;
+  parts_[size_(1 - me_)] = theirs;
+  swap_(op.out + c.begin * u, parts_.data(), theirs, op.in + next.begin * u, next.size() * block, op.dtype, op.join);
+  i64 done = next.size() * u;
+  join_step(op, op.number(op.consumed), op.out + c.begin * u + done, own + done, done, c.size() - next.size());
 }
 
 // The senders' trailers of the first step say where their parts lie and how many steps they need.
@@ -215,7 +234,7 @@ void LocalCommunicator::consume_all_to_all(Op& op, i64 step) {
     i64 chunk = std::max<i64>(1, slot_bytes_ / n_ / 64 * 64 / u);
     Slice c = raw ? Slice{0, count} : chunk_of(chunk, step, count);
     i64 at = raw ? op.from_at[size_(m)] : me_ * chunk;
-    copy_out(op.out + (op.to[size_(m)] + c.begin) * u, slot(m, op.first + step) + at * u, c.size() * u);
+    copy_out(op.out + (op.to[size_(m)] + c.begin) * u, slot(m, op.number(step)) + at * u, c.size() * u);
   }
 }
 

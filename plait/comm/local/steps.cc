@@ -36,15 +36,18 @@ void LocalCommunicator::run(Op& op) {
       if (!may_publish(op, op.published)) await_slot(op, op.published);
       publish(op);
     }
-    if (op.published == op.consumed + 1 && op.published < op.steps && may_publish(op, op.published)) publish(op);
+    const bool next = op.published == op.consumed + 1 && op.published < op.steps, swaps = next && op.stride > 1;
+    if (next && !swaps && may_publish(op, op.published)) publish(op);
     await(op, op.consumed);
     bool timed = op.count * op.unit >= kTimedFrom;
     u64 t = timed ? ticks() : 0;
-    consume(op, op.consumed);
+    swaps ? swap_steps(op) : consume(op, op.consumed);
     if (timed) copy_ticks_ += ticks() - t;
     op.consumed++;
-    finished_ = op.first + op.consumed;
+    finished_ = op.reached(op.consumed);
+    if (swaps) tell_published(op);
   }
+  if (op.stride > 1) flush_finished();  // the next one may want the same slot
 }
 
 // Publishes what the next operations can publish without waiting.
@@ -60,31 +63,31 @@ void LocalCommunicator::advance() {
 // After an all_to_all has learned its number of steps the operations behind it get theirs.
 void LocalCommunicator::settle(Op& settled) {
   settled.settled = true;
-  next_step_ = settled.first + settled.steps;
+  next_step_ = settled.reached(settled.steps);
   for (i64 id = settled.id + 1; id < next_id_; id++) {
     Op& op = op_at(id);
     if (op.is_mail()) continue;
-    op.first = next_step_;
+    op.follow(next_step_);
     auto& rec = region_->announce(world_rank_, op.record);
     if (rec.sequence.load(std::memory_order_relaxed) == op.record)
       rec.first_step.store(op.first, std::memory_order_relaxed);
-    next_step_ = op.settled ? op.first + op.steps : -1;
+    next_step_ = op.settled ? op.reached(op.steps) : -1;
     if (!op.settled) return;
   }
 }
 
 bool LocalCommunicator::may_publish(const Op& op, i64 step) {
-  if (op.first < 0 || op.first + step != published_) return false;
+  if (op.first < 0 || (step == 0 ? op.follows : op.number(step)) != published_) return false;
   if (op.two_shot) {
     auto s = two_shot_step(step, op.steps / 2);
     if (s.gather && op.consumed <= scatter_step(s.chunk)) return false;
   }
-  return slot_free(published_);
+  return slot_free(op.number(step));
 }
 
 bool LocalCommunicator::slot_free(i64 step) {
   if (step < free_until_ || n_ == 1) return true;
-  i64 least = step;
+  i64 least = std::min(step, finished_);
   for (i64 m = 0; m < n_; m++)
     if (m != me_)
       least = std::min(least, static_cast<i64>(peers_[size_(m)].line->finished.load(std::memory_order_acquire)));
@@ -93,7 +96,7 @@ bool LocalCommunicator::slot_free(i64 step) {
 }
 
 void LocalCommunicator::publish(Op& op) {
-  const i64 step = op.published, global = published_;
+  const i64 step = op.published, global = op.number(step);
   std::byte* mine = slot(me_, global);
   i64 written = 0;
   if (op.noted) {
@@ -104,19 +107,24 @@ void LocalCommunicator::publish(Op& op) {
     written = write_step(op, step, mine);
     if (timed) copy_ticks_ += ticks() - t;
   }
-  op.published++;
-  published_++;
-  finished_told_ = finished_;
-  line_.signature[static_cast<size_t>(global % kRing)].store(op.signature, std::memory_order_relaxed);
-  line_.finished.store(static_cast<u64>(finished_), std::memory_order_release);
-  line_.started.store(static_cast<u64>(published_), std::memory_order_release);
+  tell_published(op);
   if (op.noted) {
     demote(reinterpret_cast<std::byte*>(&note(me_, global)), static_cast<i64>(sizeof(Note)));
     fetch_for_writing(reinterpret_cast<std::byte*>(&note(me_, global + 1)), static_cast<i64>(sizeof(Note)));
   } else if (written > 0) {
     if (op.in != mine) demote(mine, written);
-    fetch_for_writing(slot(me_, global + 1), written);
+    if (n_ > 2) fetch_for_writing(slot(me_, global + 1), written);
   }
+}
+
+// The next step of the operation lies in this member's slot; also tells what it has read.
+void LocalCommunicator::tell_published(Op& op) {
+  line_.signature[static_cast<size_t>(op.number(op.published) % kRing)].store(op.signature, std::memory_order_relaxed);
+  op.published++;
+  published_ = op.reached(op.published);
+  finished_told_ = finished_;
+  line_.finished.store(static_cast<u64>(finished_), std::memory_order_release);
+  line_.started.store(static_cast<u64>(published_), std::memory_order_release);
   if (line_.waiters.load(std::memory_order_relaxed) != 0) wake();
 }
 
@@ -127,12 +135,12 @@ void LocalCommunicator::wake() {
 
 void LocalCommunicator::await(Op& op, i64 step) {
   if (n_ == 1) return;
-  const u64 want = static_cast<u64>(op.first + step) + 1;
-  const auto ring = static_cast<size_t>((op.first + step) % kRing);
+  const u64 want = static_cast<u64>(op.number(step)) + 1;
+  const auto ring = static_cast<size_t>(op.number(step) % kRing);
   bool rooted = op.kind == Kind::broadcast;
   if (rooted && op.root == me_) return;
   if (op.noted) return await_notes(op, rooted);
-  i64 least = published_;
+  i64 least = finished_;
   for (i64 k = 1; k < n_; k++) {
     i64 m = me_ + k < n_ ? me_ + k : me_ + k - n_;
     if (rooted && m != op.root) continue;
@@ -147,7 +155,7 @@ void LocalCommunicator::await(Op& op, i64 step) {
 // The notes say the same as the lines, and arrive with the contributions.
 void LocalCommunicator::await_notes(Op& op, bool rooted) {
   const u64 want = static_cast<u64>(op.first) + 1;
-  i64 least = published_;
+  i64 least = finished_;
   for (i64 k = 1; k < n_; k++) {
     i64 m = me_ + k < n_ ? me_ + k : me_ + k - n_;
     if (rooted && m != op.root) continue;

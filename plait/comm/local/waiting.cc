@@ -55,12 +55,12 @@ void LocalCommunicator::block(std::atomic<u64>& word, std::atomic<std::uint32_t>
 
 void LocalCommunicator::await_step(const Op& op, i64 step, i64 member) {
   Line& line = *peers_[size_(member)].line;
-  const u64 want = static_cast<u64>(op.first + step) + 1;
+  const u64 want = static_cast<u64>(op.number(step)) + 1;
   block(line.started, line.waiters, member, op, [&] { return line.started.load(std::memory_order_acquire) >= want; });
 }
 
 void LocalCommunicator::await_slot(const Op& op, i64 step) {
-  const u64 want = static_cast<u64>(std::max<i64>(0, op.first + step + 1 - kRing));
+  const u64 want = static_cast<u64>(std::max<i64>(0, op.number(step) + 1 - kRing));
   for (i64 m = 0; m < n_; m++) {
     if (m == me_) continue;
     Line& line = *peers_[size_(m)].line;
@@ -167,7 +167,7 @@ std::string LocalCommunicator::doing(i64 member) const {
 // Who did not come, and what everybody does.
 std::string LocalCommunicator::missing(const Op& op, i64 waited_ns) const {
   std::vector<std::string> late, all;
-  const i64 want = op.first + op.consumed;
+  const i64 want = op.number(op.consumed);
   for (i64 m = 0; m < n_; m++) {
     if (m == me_ || (op.is_mail() && m != op.root)) continue;
     if (op.is_mail() || static_cast<i64>(peers_[size_(m)].line->started.load()) <= want ||
@@ -181,7 +181,7 @@ std::string LocalCommunicator::missing(const Op& op, i64 waited_ns) const {
 
 // Different calls where the same was wanted. A peer announces its operation right after it has published a step of it.
 void LocalCommunicator::mismatch(const Op& op, i64 step, i64 member) {
-  const i64 global = op.first + step, r = peers_[size_(member)].world_rank;
+  const i64 global = op.number(step), r = peers_[size_(member)].world_rank;
   std::string theirs;
   for (i64 until = now_ns() + kAnnounceNs; theirs.empty() && now_ns() < until; sched_yield())
     for (auto& o : region_->last_operations(r))
