@@ -6,9 +6,6 @@
 
 namespace plait::cli {
 
-namespace {
-
-/// CLI11 takes one-letter short options only: -tp and its like are rewritten before parsing.
 std::vector<std::string> rewritten(int argc, const char* const* argv) {
   const std::pair<const char*, const char*> kLong[] = {
       {"-tp", "--tensor-parallel-size"}, {"-dp", "--data-parallel-size"}, {"-cp", "--context-parallel-size"}};
@@ -17,15 +14,19 @@ std::vector<std::string> rewritten(int argc, const char* const* argv) {
   for (int i = 1; i < argc; i++) {
     std::string a = argv[i];
     plain |= a == "--";
+    const std::string before = i > 1 ? argv[i - 1] : "";
+    const bool is_text = before == "-p" || before == "--prompt" || before == "--system";
     for (auto& [from, to] : kLong) {
       std::string f = from;
-      if (plain || a.rfind(f, 0) != 0) continue;
+      if (plain || is_text || a.rfind(f, 0) != 0) continue;
       if (a == f || a[f.size()] == '=') a = to + a.substr(f.size());
     }
     args.push_back(a);
   }
   return args;
 }
+
+namespace {
 
 int outcome(const Command& command) {
   try {

@@ -191,6 +191,19 @@ TEST_F(Cli, WrongUseIsExitCode2) {
   }
 }
 
+TEST(Rewritten, ShortOptionsButNoTexts) {
+  auto of = [](std::vector<const char*> args) {
+    args.insert(args.begin(), "plait");
+    return rewritten(static_cast<int>(args.size()), args.data());
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(of({"-tp", "2", "-dp=3", "-cp"}),
+            (Words{"--tensor-parallel-size", "2", "--data-parallel-size=3", "--context-parallel-size"}));
+  EXPECT_EQ(of({"-tpx", "--", "-tp"}), (Words{"-tpx", "--", "-tp"}));
+  for (const char* text : {"-p", "--prompt", "--system"})
+    EXPECT_EQ(of({text, "-tp", "-tp", "2"}), (Words{text, "-tp", "--tensor-parallel-size", "2"}));
+}
+
 TEST_F(Cli, WhatDoesNotFitIsExitCode3) {
   Outcome o = plait({"explain", config_.c_str(), "-c", "4096", "--max-rank-memory", "100MiB"});
   EXPECT_EQ(o.code, 3);

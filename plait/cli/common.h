@@ -55,6 +55,10 @@ void add_bench(Program& p);
 void add_doctor(Program& p);
 void add_tokenize(Program& p);
 
+/// The arguments as CLI11 reads them: it takes one-letter short options only, so -tp and its like become long ones;
+/// the text after -p, --prompt or --system stays as it is.
+std::vector<std::string> rewritten(int argc, const char* const* argv);
+
 /// The program: parses, runs the chosen command, turns errors into messages on stderr and exit codes.
 int run(int argc, const char* const* argv);
 
