@@ -65,6 +65,12 @@ for tp in 1 3; do
         for k in ('weights_bytes', 'kv_bytes', 'arena_bytes', 'comm_bytes'))"
 done
 json "j['tokens'] == json.load(open('$work/generated.1'))['tokens']"
+# Nothing as a prompt is BOS alone, and the text begins there: without SentencePiece's first space (PublicReports S-63).
+check "generate -p ''" 0 "$plait" generate "$model" -p "" -n 60 --json
+json "j['prompt_tokens'] == 1 and j['text'].startswith('''$story''')"
+check "generate -p ' '" 0 "$plait" generate "$model" -p " " -n 8 --json
+check "generate -p -tp" 0 "$plait" generate "$model" -p -tp -n 8 --json
+json "len(j['ranks']) == 1"
 check "text on stdout, figures on stderr" 0 "$plait" generate "$model" -p "Once upon a time" -n 60
 grep -qF "there was a little girl named Lily" "$work/out" || { echo "FAILED: no text"; failures=$((failures + 1)); }
 says "tokens/s"

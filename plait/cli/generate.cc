@@ -1,5 +1,6 @@
 // plait generate: text from a prompt, streamed to stdout.
 #include <unistd.h>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -41,18 +42,12 @@ std::string prompt_text(const Options& o) {
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
-/// The prompt as a user's message, through the model's template. BOS stands once, whoever puts it.
+/// The prompt as a user's message, through the model's template.
 std::vector<i64> chat_tokens(const Options& o, const text::Tokenizer& t) {
   std::vector<text::ChatMessage> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", prompt_text(o)});
-  const std::string text = text::render_chat(t, messages);
-  std::vector<i64> ids = t.encode(text, {.add_special = false, .parse_special = true});
-  if (t.bos() && (ids.empty() || ids[0] != *t.bos())) {
-    const auto around = t.encode("", {.add_special = true});
-    if (!around.empty() && around[0] == *t.bos()) ids.insert(ids.begin(), *t.bos());
-  }
-  return ids;
+  return text::encode_chat(t, messages);
 }
 
 std::vector<i64> prompt_tokens(const Options& o, const text::Tokenizer& t) {
@@ -117,7 +112,8 @@ int generate(const Options& o, Clock::time_point begin) {
   request.sampling = o.sampling;
   request.interrupted = &interrupted;
   if (!o.ignore_eos) request.is_end = [&](i64 id) { return tokenizer->is_end_of_generation(id); };
-  text::StreamDecoder decoder(*tokenizer, {.skip_special = true, .begins_text = false});
+  const bool begins_text = std::ranges::all_of(prompt, [&](i64 id) { return tokenizer->is_special(id); });
+  text::StreamDecoder decoder(*tokenizer, {.skip_special = true, .begins_text = begins_text});
   std::string text;
   double first_token_s = 0;
   auto emit = [&](const std::string& piece) {

@@ -36,6 +36,21 @@ Range flatten(const Box& box, const std::vector<i64>& sizes, size_t begin, size_
   return r;
 }
 
+/// A tied model reads its embedding twice; a head of its own that such a file also has would be lost without a word.
+void check_tied_head(const ModelFiles& files, const ModelConfig& config) {
+  const WeightSlice slice = weight_slice(config, FileFormat::hf, "output");
+  for (auto& name : slice.tensors) {
+    if (!files.has_tensor(name)) continue;
+    const FileTensor head = files.tensor(name),
+                     embedding =
+                         files.tensor(tensor_of(files, weight_slice(config, FileFormat::hf, "embedding"), "embedding"));
+    if (head.dtype != embedding.dtype || head.bytes != embedding.bytes ||
+        std::memcmp(head.data, embedding.data, static_cast<size_t>(head.bytes)) != 0)
+      fail(Code::bad_file, "[{}] {} is not the embedding, want equal tensors or tie_word_embeddings false",
+           files.path(), name);
+  }
+}
+
 }  // namespace
 
 void check_files(const ModelFiles& files, const ModelConfig& config, const std::vector<std::string>& states) {
@@ -44,6 +59,7 @@ void check_files(const ModelFiles& files, const ModelConfig& config, const std::
     std::string name = tensor_of(files, slice, state);
     check_shape(slice, files.path(), name, *files.shape_of(name));
   }
+  if (config.tied && file_format(files) == FileFormat::hf) check_tied_head(files, config);
   auto unknown = unknown_tensors(config, file_format(files), files.tensor_names());
   if (!unknown.empty())
     fail(Code::bad_file, "[{}] {} tensors that a {} model does not have, the first is {}", files.path(), unknown.size(),

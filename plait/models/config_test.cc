@@ -209,6 +209,25 @@ TEST(Config, RefusedByName) {
   EXPECT_THAT(why(json::object()), HasSubstr("got architecture none (model_type none), want one of"));
 }
 
+// Both spellings of the type; what is not known is refused and never ignored.
+TEST(PublicReports, S46_RopeScalingIsHonouredOrRefused) {
+  for (const char* spelling : {"type", "rope_type"}) {
+    json j = smollm2();
+    j["rope_scaling"] = {{spelling, "llama3"},
+                         {"factor", 8.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0},
+                         {"original_max_position_embeddings", 8192}};
+    const ModelConfig c = parse_config(j, "");
+    ASSERT_TRUE(c.rope_scaling) << spelling;
+    EXPECT_EQ(c.rope_scaling->factor, 8);
+    for (const char* type : {"linear", "dynamic", "yarn", "longrope", "su"}) {
+      j["rope_scaling"][spelling] = type;
+      EXPECT_THAT(why(j), HasSubstr(fmt::format("rope_type: got \"{}\"", type)));
+    }
+  }
+}
+
 TEST(Config, MistralWindows) {
   json j = smollm2();
   j["model_type"] = "mistral";

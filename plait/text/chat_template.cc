@@ -448,4 +448,15 @@ std::string render_chat(const Tokenizer& tokenizer, const std::vector<ChatMessag
   return render_chat(tokenizer.chat_template(), messages, options);
 }
 
+std::vector<i64> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages) {
+  std::vector<i64> ids =
+      tokenizer.encode(render_chat(tokenizer, messages), {.add_special = false, .parse_special = true});
+  const auto bos = tokenizer.bos();
+  if (bos && (ids.empty() || ids[0] != *bos)) {
+    const auto around = tokenizer.encode("", {.add_special = true});
+    if (!around.empty() && around[0] == *bos) ids.insert(ids.begin(), *bos);
+  }
+  return ids;
+}
+
 }  // namespace plait::text

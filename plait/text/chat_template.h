@@ -60,4 +60,7 @@ std::string render_chat(std::string_view source, const std::vector<ChatMessage>&
 std::string render_chat(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages,
                         bool add_generation_prompt = true);
 
+/// Its ids. BOS stands once where the model wants one, whether the template or the tokenizer puts it.
+std::vector<i64> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages);
+
 }  // namespace plait::text

@@ -296,14 +296,12 @@ void read_config(const Node& config, Vocabulary& v) {
     if (one.at("name").text() == "default") v.chat_template = one.at("template").text();
 }
 
-void read_generation_config(const Node& config, Vocabulary& v) {
+/// eos_token_id of config.json or generation_config.json: an id or a list of them; -1 and 2^32 - 1 mean none.
+void read_ends(const Node& config, Vocabulary& v) {
   if (!config.has("eos_token_id")) return;
   const Node eos = config.at("eos_token_id");
-  if (!eos.raw().is_array()) {
-    v.ends.push_back(eos.id());
-    return;
-  }
-  for (const Node& id : eos.items()) v.ends.push_back(id.id());
+  for (const Node& id : eos.raw().is_array() ? eos.items() : std::vector<Node>{eos})
+    if (id.raw() != -1 && id.raw() != std::numeric_limits<std::uint32_t>::max()) v.ends.push_back(id.id());
 }
 
 std::optional<std::string> read_file(const std::filesystem::path& path) {
@@ -348,11 +346,12 @@ Vocabulary vocabulary_from_folder(const std::string& folder) {
   Vocabulary v =
       vocabulary_from_tokenizer_json(*tokenizer, read_file(dir / "tokenizer_config.json").value_or(""), path);
   if (auto chat = read_file(dir / "chat_template.jinja")) v.chat_template = std::move(*chat);
-  if (const auto generation = read_file(dir / "generation_config.json")) {
-    const std::string name = (dir / "generation_config.json").string();
-    const json g = parse(*generation, name);
-    read_generation_config(Node(g, name), v);
-  }
+  for (const char* file : {"config.json", "generation_config.json"})
+    if (const auto text = read_file(dir / file)) {
+      const std::string name = (dir / file).string();
+      const json config = parse(*text, name);
+      read_ends(Node(config, name), v);
+    }
   return v;
 }
 
