@@ -44,7 +44,7 @@ void fill(const View& v, Type t) {
     PLAIT_CHECK(v.dtype == DType::f32 || v.dtype == DType::f64, "a max of {}", name_of(v.dtype));
     for (i64 i = 0; i < v.elements(); i++)
       v.dtype == DType::f32 ? void(v.as<float>()[i] = -INFINITY) : void(v.as<double>()[i] = -INFINITY);
-  } else {
+  } else if (v.elements() > 0) {
     std::memset(v.data, 0, static_cast<size_t>(bytes_of(v.dtype, v.elements())));
   }
 }

@@ -261,7 +261,7 @@ void Reshard::wait() {
 }
 
 void Reshard::unpack(const View& out) {
-  if (clear_) std::memset(out.data, 0, static_cast<size_t>(out.elements() * width(out.dtype)));
+  if (clear_ && out.elements() > 0) std::memset(out.data, 0, static_cast<size_t>(out.elements() * width(out.dtype)));
   std::vector<const std::byte*> next(receive_counts_.size());
   const std::byte* at = receive_.data();
   for (size_t r = 0; r < next.size(); r++) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "plait/comm/local/run_ranks.h"
+#include "plait/tensor/copy.h"
 
 namespace plait {
 
@@ -36,11 +37,7 @@ ShardedRun run_sharded(std::shared_ptr<const ShardedGraph> s, const std::map<std
                   name_of(whole.dtype), name_of(part.dtype));
       copy_box(whole, part, part.box);
     }
-    e.watch([&](const Call&, ValueId v, const View& view) {
-      Tensor copy(view.dtype, view.box);
-      std::memcpy(copy.data, view.data, static_cast<size_t>(bytes_of(view.dtype, view.elements())));
-      run.made[r].insert_or_assign(v, std::move(copy));
-    });
+    e.watch([&](const Call&, ValueId v, const View& view) { run.made[r].insert_or_assign(v, copy_of(view)); });
     kernels::Team team(1);
     kernels::Context context{team};
     e.run(context);

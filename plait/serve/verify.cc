@@ -7,6 +7,7 @@
 
 #include "plait/base/hash.h"
 #include "plait/models/family.h"
+#include "plait/tensor/copy.h"
 
 namespace plait::serve {
 
@@ -102,8 +103,7 @@ struct Verifier {
           g.graph.at(logical).node >= 0 ? &g.graph.nodes[static_cast<size_t>(g.graph.at(logical).node)] : nullptr;
       if (n == nullptr || !n->attrs.alias.empty()) return;  // caches are compared at the end
       if (oracle) {
-        auto [it, fresh] = record.try_emplace({run, logical}, view.dtype, view.box);
-        std::memcpy(it->second.data, view.data, static_cast<size_t>(bytes_of(view.dtype, view.elements())));
+        record.insert_or_assign({run, logical}, copy_of(view));
         return;
       }
       auto it = record.find({run, logical});
@@ -148,8 +148,7 @@ struct Verifier {
       if (s.executor().program().sharded->graph.at(v).kind != Kind::state || name.find("cache.") == std::string::npos)
         continue;
       const View& view = s.executor().state(name);
-      auto copy = std::make_shared<Tensor>(view.dtype, view.box, view.layout);
-      std::memcpy(copy->data, view.data, static_cast<size_t>(bytes_of(view.dtype, view.elements())));
+      auto copy = std::make_shared<Tensor>(copy_of(view));
       caches.emplace(name, std::pair{static_cast<View>(*copy), copy});
     }
   }

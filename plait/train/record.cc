@@ -5,16 +5,11 @@
 #include <mutex>
 
 #include "plait/base/random.h"
+#include "plait/tensor/copy.h"
 
 namespace plait::train {
 
 namespace {
-
-Tensor copy_of(const View& v) {
-  Tensor t(v.dtype, v.box);
-  std::memcpy(t.data, v.data, static_cast<size_t>(bytes_of(v.dtype, v.elements())));
-  return t;
-}
 
 double number(const View& v, i64 i) {
   switch (v.dtype) {

@@ -78,6 +78,7 @@ void RankTrainer::micro(const Batch& batch) {
   micro_.bind(s);
   auto feed = [&](const char* name, const std::vector<std::int32_t>& whole) {
     const View& part = micro_.input_part(name);
+    if (part.elements() == 0) return;
     std::memcpy(part.data, whole.data() + part.box[0].begin,
                 static_cast<size_t>(part.elements()) * sizeof(std::int32_t));
   };
