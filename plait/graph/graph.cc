@@ -118,7 +118,10 @@ std::vector<ValueId> Graph::apply(const std::string& op_name, std::vector<ValueI
             it != dim_of.end() && has_leaves(it->second) && op.out[o] == Type::num)
           v.type = Type::sum;
     Elem e = o == 0 && n.attrs.elem ? *n.attrs.elem : op.elem[o];
-    v.dtype = v.type == Type::sum     ? sum
+    const bool digits = v.cls == Class::norm;
+    v.dtype = v.type == Type::sum     ? (!digits              ? sum
+                                         : real == DType::f64 ? DType::i128
+                                                              : DType::i64)
               : v.type == Type::index ? DType::i32
               : e == Elem::as_first   ? at(in[0]).dtype
               : e == Elem::compute    ? compute

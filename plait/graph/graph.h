@@ -1,7 +1,8 @@
 // The logical graph: a model as if for one device. Values have named dims and a type, nodes are ops with attributes.
 //
 // Shape letters: T tokens, R rows whose logits are wanted, D model, N query heads, K KV heads, H head, F ffn, V vocab,
-// E experts, C cache slots, B sequences, P pages of a sequence, W learned positions, 1 a scalar's only dim.
+// E experts, C cache slots, B sequences, P pages of a sequence, W learned positions, Q digits of an exact sum of
+// squares, 1 a scalar's only dim.
 #pragma once
 #include <set>
 #include <string>

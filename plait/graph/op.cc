@@ -20,7 +20,7 @@ const char* name_of(Class c) {
 }
 
 int exponent(Class c) {
-  constexpr int kExponent[] = {40, 40, 44, 36, 24};  // docs/numerics.md
+  constexpr int kExponent[] = {40, 40, 44, 36, 0};  // docs/numerics.md
   return kExponent[static_cast<int>(c)];
 }
 

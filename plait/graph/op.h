@@ -20,7 +20,8 @@ struct Node;
 enum class Type : std::uint8_t { num, index, sum, max };
 const char* name_of(Type t);
 
-/// The class of a sum decides its exponent: a leaf is multiplied by 2^exponent before it becomes an integer.
+/// The class of a sum decides its exponent: a leaf is multiplied by 2^exponent before it becomes an integer. `norm`:
+/// the digits of a sum of squares, which have none (base/exact_squares.h).
 enum class Class : std::uint8_t { forward, loss, dgrad, wgrad, norm };
 const char* name_of(Class c);
 int exponent(Class c);

@@ -1,5 +1,7 @@
 #include "plait/models/training.h"
 
+#include "plait/base/exact_squares.h"
+
 namespace plait {
 
 TrainingGraphs build_training_step(const ModelConfig& c, const BuildOptions& o, const OptimizerSpec& spec) {
@@ -14,6 +16,7 @@ TrainingGraphs build_training_step(const ModelConfig& c, const BuildOptions& o, 
   update.dims = micro.dims;
   update.real = micro.real, update.compute = micro.compute, update.sum = micro.sum;
   update.layers = micro.layers;
+  update.dims['Q'] = {update.real == DType::f64 ? ExactSquares<double>::kLanes : ExactSquares<float>::kLanes, 0};
   const ValueId count = update.input("count", "", Type::num), rate = update.input("rate", "", Type::num),
                 step = update.input("step", "", Type::num);
 
@@ -30,16 +33,21 @@ TrainingGraphs build_training_step(const ModelConfig& c, const BuildOptions& o, 
     std::string rule;
     for (size_t i = 0; i < d.dims.size(); i++) rule += std::string(1, static_cast<char>('a' + i)) + " ";
     squares.push_back(update.one("sum_squares", {sums[name]},
-                                 {.rule = rule + "-> o", .dims = "1", .cls = Class::norm, .label = "norm." + name}));
+                                 {.rule = rule + "-> q", .dims = "Q", .cls = Class::norm, .label = "norm." + name}));
     t.weights.push_back(name);
   }
-  const ValueId total = update.add_all(squares);
-  const ValueId scale =
-      update.one("clip_scale", {total, count}, {.x = {{"max_norm", spec.clip_norm}}, .label = "clip"});
+  auto shown = [&](const char* name, ValueId number) {
+    update.one("read", {number}, {.label = name});
+    return number;
+  };
+  const ValueId summed =
+      update.one("gradient_norm", {update.add_all(squares)}, {.dims = "1", .label = "gradient_norm.summed"});
+  const ValueId norm = shown("gradient_norm", update.one("mean", {summed, count}, {.label = "gradient_norm.mean"}));
+  const ValueId scale = update.one("clip_scale", {norm, count}, {.x = {{"max_norm", spec.clip_norm}}, .label = "clip"});
   for (auto& [name, acc] : sums) {
     const ValueId g = update.num(acc);
     if (name == "loss") {
-      update.one("mean", {g, count}, {.label = "loss"});
+      shown("loss", update.one("mean", {g, count}, {.label = "loss.mean"}));
     } else {
       const std::string& dims = micro.at(micro.named.at(name)).dims;
       const ValueId w = update.state(name, dims);

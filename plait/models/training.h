@@ -19,7 +19,7 @@ struct TrainingGraphs {
   std::vector<std::string> weights;
 };
 
-/// Labels of update: "loss" the mean, "norm" the norm of the mean gradient, "clip" the factor for summed gradients.
+/// Labels of update: "loss" the mean, "gradient_norm" of the mean gradient, "clip" the factor for summed gradients.
 TrainingGraphs build_training_step(const ModelConfig& c, const BuildOptions& o, const OptimizerSpec& spec);
 
 }  // namespace plait

@@ -54,17 +54,27 @@ const Registry kAdamwW{Op{
 
 const Registry kSumSquares{Op{
     .name = "sum_squares",
-    .doc = "out = sum of x^2 over all elements, by a rule that the node gives (\"a b -> o\")",
+    .doc = "digits of the sum of x^2 over all elements (base/exact_squares.h), by a rule of the node (\"a b -> q\")",
     .rule = "",
+    .whole = "q",
     .out = {Type::sum},
     .element_leaves = true,
     .flops_per_point = 2,
-    .examples = {"v d -> o", "n h d -> o", "d -> o"},
+    .examples = {"v d -> q", "n h d -> q", "d -> q"},
+}};
+
+const Registry kGradientNorm{Op{
+    .name = "gradient_norm",
+    .doc = "digits of a sum of squares -> its root, rounded once",
+    .rule = "q -> o",
+    .whole = "q",
+    .takes_sums = true,
+    .roles = {{0, Role::positive}},
 }};
 
 const Registry kClipScale{Op{
     .name = "clip_scale",
-    .doc = "sum of squares of the summed gradient, count -> what makes it a mean of norm <= max_norm (0: any)",
+    .doc = "norm of the mean gradient, count -> what makes the sum a mean of norm <= max_norm (0: any)",
     .rule = "",
     .elementwise = true,
     .roles = {{0, Role::positive}, {1, Role::positive}},

@@ -45,6 +45,7 @@ Recorded record(const TrainingPlan& plan, Run run, bool gradients_of_all_steps) 
   std::map<std::pair<i64, std::string>, Parts> gathered;  // by step and name
   Recorded out;
   out.losses.assign(static_cast<size_t>(run.steps), 0);
+  out.norms = out.losses;
   auto keep = [&](RankTrainer& t, const char* kind, const std::string& name, const std::string& state, i64 step) {
     Tensor copy = copy_of(t.state(state));
     std::lock_guard guard(lock);
@@ -60,7 +61,9 @@ Recorded record(const TrainingPlan& plan, Run run, bool gradients_of_all_steps) 
     if (t.rank() == 0) {
       std::lock_guard guard(lock);
       out.losses[static_cast<size_t>(step) - 1] = t.loss();
-      out.entries.push_back({"loss", "loss", step, copy_of(t.update_executor().output("loss"))});
+      out.norms[static_cast<size_t>(step) - 1] = t.norm();
+      for (const char* scalar : {"loss", "gradient_norm"})
+        out.entries.push_back({scalar, scalar, step, copy_of(t.update_executor().output(scalar))});
     }
     if (step < run.steps) return;
     for (auto& w : plan.weights) {

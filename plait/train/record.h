@@ -1,5 +1,5 @@
-// What training steps made, gathered: the loss of each step, the summed gradients before the last update, weights and
-// moments after it. Two plans are compared by it.
+// What training steps made, gathered: loss and gradient norm of each step, the summed gradients before the last update,
+// weights and moments after it. Two plans are compared by it.
 #pragma once
 #include "plait/train/trainer.h"
 
@@ -7,15 +7,15 @@ namespace plait::train {
 
 struct Recorded {
   struct Entry {
-    std::string kind;  // loss, gradient, weight, moment
+    std::string kind;  // loss, gradient_norm, gradient, weight, moment
     std::string name;
     i64 step = 0;
     Tensor whole;  // each element as its owner has it; sums joined over the ranks that share them
   };
   std::vector<Entry> entries;
-  i64 copies = 0;        // parts that several ranks hold, compared bit for bit
-  std::string bad_copy;  // the first that is not equal on all of them: what, and which rank
-  std::vector<double> losses;
+  i64 copies = 0;                     // parts that several ranks hold, compared bit for bit
+  std::string bad_copy;               // the first that is not equal on all of them: what, and which rank
+  std::vector<double> losses, norms;  // of each step
 };
 
 /// Runs and gathers. gradients_of_all_steps: not of the last alone.

@@ -103,8 +103,8 @@ void RankTrainer::update(i64 count, double rate, i64 step) {
   update_.run(context_);
 }
 
-double RankTrainer::loss() const {
-  const View v = update_.output("loss");
+double RankTrainer::output(const char* label) const {
+  const View& v = update_.output(label);
   return v.dtype == DType::f64 ? *v.as<double>() : *v.as<float>();
 }
 

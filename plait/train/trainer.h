@@ -44,11 +44,14 @@ class RankTrainer {
   void micro(const Batch& batch);
   /// count: tokens of the global batch that count; step from 1.
   void update(i64 count, double rate, i64 step);
-  double loss() const;  // of the last update: the mean over counted tokens
+  double loss() const { return output("loss"); }           // of the last update: the mean over counted tokens
+  double norm() const { return output("gradient_norm"); }  // of its mean gradient, before clipping
   Executor& micro_executor() { return micro_; }
   Executor& update_executor() { return update_; }
 
  private:
+  double output(const char* label) const;
+
   const TrainingPlan& plan_;
   kernels::Team team_;
   kernels::Context context_;

@@ -155,8 +155,7 @@ Run mean(const Args& a) {
 template <class R>
 Run clip_scale(const Args& a) {
   return each<R, 2>(a, [most = static_cast<R>(a.attr("max_norm", 0))](const std::array<R, 2>& x) {
-    R norm = std::sqrt(x[0]) / x[1];
-    return (most > 0 && norm > most ? most / norm : R(1)) / x[1];
+    return (most > 0 && x[0] > most ? most / x[0] : R(1)) / x[1];
   });
 }
 

@@ -1,10 +1,11 @@
-// matmul by any rule, bias, sum_rows, sum_squares.
+// matmul by any rule, bias, sum_rows, and the exact norm of a gradient: sum_squares, gradient_norm.
 //
 // A product's chain runs over the contracted factors, the one with leaves outermost, each ascending: acc = fma(x, y,
 // acc); bf16 operands in pairs, the odd element first. At the end of a leaf the chain is added to the sum and starts
 // anew.
 #include <algorithm>
 
+#include "plait/base/exact_squares.h"
 #include "plait/kernels/reference/chain.h"
 #include "plait/kernels/reference/reference.h"
 
@@ -102,13 +103,31 @@ Run sum_rows(const Args& a) {
 }
 
 template <class R>
+typename ExactSquares<R>::Lane* lanes_of(const Args& a, const View& v) {
+  PLAIT_CHECK(v.dtype == Sums<R>::kDType && v.elements() == ExactSquares<R>::kLanes, "{}: digits in {} of {}", a.op,
+              v.elements(), name_of(v.dtype));
+  return v.as<typename ExactSquares<R>::Lane>();
+}
+
+template <class R>
 Run sum_squares(const Args& a) {
   Loop loop(a, a.in_terms[0]);
   loop.walk(a, a.in[0], a.in_terms[0]);
-  return fast([loop, x = Numbers<R>(a.in[0]), sums = Sums<R>(a.out[0], a.exponent, a.model_leaves)](Context& c) {
-    sums.zero();
-    loop.each([&](const i64* at) { sums.add(0, x[at[0]] * x[at[0]], c.overflow); });
+  return fast([loop, x = Numbers<R>(a.in[0]), lanes = lanes_of<R>(a, a.out[0])](Context& c) {
+    std::fill_n(lanes, ExactSquares<R>::kLanes, 0);
+    loop.each([&](const i64* at) {
+      if (!ExactSquares<R>::add(lanes, x[at[0]])) c.overflow = true;
+    });
   });
+}
+
+template <class R>
+Run gradient_norm(const Args& a) {
+  return [lanes = lanes_of<R>(a, a.in[0]), out = Numbers<R>(a.out[0])](Context& c) {
+    const R norm = ExactSquares<R>::root(lanes);
+    if (!std::isfinite(norm)) c.overflow = true;
+    out.set(0, norm);
+  };
 }
 
 }  // namespace
@@ -119,7 +138,8 @@ std::vector<Kernel> product_kernels() {
           {"matmul", "reference", prepare<R, matmul<R>>},
           {"bias", "reference", prepare<R, bias<R>>},
           {"sum_rows", "reference", prepare<R, sum_rows<R>>},
-          {"sum_squares", "reference", prepare<R, sum_squares<R>>}};
+          {"sum_squares", "reference", prepare<R, sum_squares<R>>},
+          {"gradient_norm", "reference", prepare<R, gradient_norm<R>>}};
 }
 template std::vector<Kernel> product_kernels<float>();
 template std::vector<Kernel> product_kernels<double>();
