@@ -36,8 +36,11 @@ BuildOptions training_types(const std::string& dtype) {
   if (dtype == "f64") {
     build.real = build.compute = DType::f64;
     build.sum = DType::i128;
+  } else if (dtype == "bf16") {
+    build.compute = DType::bf16;
+    build.weight_dtype = [](const std::string&) { return DType::f32; };
   } else if (dtype != "auto" && dtype != "f32") {
-    fail(Code::usage, "--dtype {} with --train: want f32 or f64", dtype);
+    fail(Code::usage, "--dtype {} with --train: want f32, bf16 or f64", dtype);
   }
   return build;
 }

@@ -15,7 +15,7 @@ void add_train_options(CLI::App& app, TrainLayout& o);
 /// dp and cp around the tensor axes.
 Plan training_plan(const TrainLayout& o, const Plan& tensor);
 OptimizerSpec optimizer_of(const TrainLayout& o);
-/// f32 or f64.
+/// f32, f64, or bf16 with weights and all that is no operand of a product in f32.
 BuildOptions training_types(const std::string& dtype);
 
 }  // namespace plait::cli

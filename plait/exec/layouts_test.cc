@@ -39,9 +39,12 @@ struct Case {
   std::map<std::string, View> named;
   Evaluation oracle;
 
-  Case(const ModelConfig& config, DType real) {
+  Case(const ModelConfig& config, DType real) : Case(config, real, real) {}
+  Case(const ModelConfig& config, DType real, DType compute) {
     BuildOptions o;
-    o.real = o.compute = real;
+    o.real = real;
+    o.compute = compute;
+    o.weight_dtype = [real](const std::string&) { return real; };
     o.sum = real == DType::f64 ? DType::i128 : DType::i64;
     o.leaves = {{'F', 16}, {'V', 32}, {'T', 8}};
     graph = build_training(config, o);
@@ -134,6 +137,7 @@ void sweep(const Case& c, i64 heads) {
 TEST(Layouts, LlamaF32) { sweep(Case(small_llama(), DType::f32), 9); }
 TEST(Layouts, LlamaF64) { sweep(Case(small_llama(), DType::f64), 9); }
 TEST(Layouts, Gpt2F32) { sweep(Case(small_gpt2(), DType::f32), 5); }
+TEST(Layouts, LlamaBf16) { sweep(Case(small_llama(), DType::f32, DType::bf16), 9); }
 
 TEST(Layouts, RefusesACutInsideALeaf) {
   Case c(small_llama(), DType::f32);

@@ -58,6 +58,13 @@ ValueId Graph::num(ValueId v) {
   return n;
 }
 
+ValueId Graph::operand(ValueId v) {
+  v = num(v);
+  if (compute == real || at(v).dtype != real) return v;
+  if (auto it = operands_.find(v); it != operands_.end()) return it->second;
+  return operands_[v] = one("cast", {v}, {.label = at(v).name + ".cast"});
+}
+
 ValueId Graph::add_all(std::vector<ValueId> vs, i64 at_layer) {
   PLAIT_CHECK(!vs.empty(), "nothing to add");
   std::stable_sort(vs.begin(), vs.end(),

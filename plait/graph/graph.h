@@ -73,6 +73,9 @@ class Graph {
   }
   /// The number of a sum: a `finish` node, made once a value; numbers are themselves.
   ValueId num(ValueId v);
+  /// The number as an operand of products: a `cast` to the compute dtype, made once a value; itself where there is
+  /// nothing to round.
+  ValueId operand(ValueId v);
   /// Adds contributions, sums first, so that one finish serves them all.
   ValueId add_all(std::vector<ValueId> vs, i64 at_layer = -1);
 
@@ -89,7 +92,7 @@ class Graph {
 
  private:
   ValueId add_value(Value v);
-  std::map<ValueId, ValueId> finished_;
+  std::map<ValueId, ValueId> finished_, operands_;
 };
 
 /// Reverse mode: adds the backward nodes of d(loss) = 1 and returns the cotangent of each named num state. Gradients

@@ -67,8 +67,13 @@ ValueId Builder::weight(const std::string& name) {
   return g.state(state, dims, o.weight_dtype ? o.weight_dtype(state) : o.compute);
 }
 
+ValueId Builder::operand(const std::string& name) {
+  const ValueId w = weight(name);
+  return cached ? w : g.operand(w);
+}
+
 ValueId Builder::product(const std::string& name, ValueId x, const std::string& rule, Elem elem) {
-  return g.one("matmul", {x, weight(name)}, {.rule = rule, .label = full(name), .elem = elem});
+  return g.one("matmul", {x, operand(name)}, {.rule = rule, .label = full(name), .elem = elem});
 }
 
 ValueId Builder::biased(const std::string& name, ValueId x, const std::string& rule, Elem elem,

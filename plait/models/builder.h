@@ -39,6 +39,10 @@ class Builder {
   /// A weight of the layer that is being built (or of none: "embedding"), with the dims that the family's table gives.
   /// Matrices are stored as the options say, vectors in `real`.
   ValueId weight(const std::string& name);
+  /// The weight as products read it: in training a master weight is cast to the compute dtype first.
+  ValueId operand(const std::string& name);
+  /// Of activations that the backward reads again: training keeps them in the compute dtype.
+  Elem kept() const { return cached ? Elem::real : Elem::compute; }
   /// x times the weight of that name, which is also the label; a sum where the model cuts the summed dim.
   ValueId product(const std::string& name, ValueId x, const std::string& rule, Elem elem = Elem::real);
   /// x + the weight "NAME.bias"; a sum is finished first. Labelled so too, unless a label is given.

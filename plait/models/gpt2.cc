@@ -41,14 +41,14 @@ ValueId body(Builder& b) {
   x = b.residual("embedding.out", x, p);                                                                // [T D]
   for (i64 l = 0; l < b.c.layers; l++) {
     b.begin_layer(l);
-    ValueId h = norm("attention_norm", x, "attention.in");                                         // [T D]
-    const ValueId q = heads("q", h), k = heads("k", h), v = heads("v", h);                         // [T N H]
-    ValueId y = b.product("wo", b.attention(q, k, v), "t n h, d n h -> t d");                      // a sum
-    x = b.residual("attention.residual", x, b.biased("wo", y, "t d, d -> t d"));                   // [T D]
-    h = norm("ffn_norm", x, "ffn.in");                                                             // [T D]
-    const ValueId u = b.biased("up", b.product("up", h, "t d, f d -> t f"), "t f, f -> t f");      // [T F]
-    y = b.product("down", b.g.one("gelu", {u}, {.label = b.full("ffn.act")}), "t f, d f -> t d");  // a sum
-    x = b.residual("out", x, b.biased("down", y, "t d, d -> t d"));                                // [T D]
+    ValueId h = norm("attention_norm", x, "attention.in");                                               // [T D]
+    const ValueId q = heads("q", h), k = heads("k", h), v = heads("v", h);                               // [T N H]
+    ValueId y = b.product("wo", b.attention(q, k, v), "t n h, d n h -> t d");                            // a sum
+    x = b.residual("attention.residual", x, b.biased("wo", y, "t d, d -> t d"));                         // [T D]
+    h = norm("ffn_norm", x, "ffn.in");                                                                   // [T D]
+    const ValueId u = b.biased("up", b.product("up", h, "t d, f d -> t f"), "t f, f -> t f", b.kept());  // [T F]
+    y = b.product("down", b.g.one("gelu", {u}, {.label = b.full("ffn.act")}), "t f, d f -> t d");        // a sum
+    x = b.residual("out", x, b.biased("down", y, "t d, d -> t d"));                                      // [T D]
   }
   b.end_layers();
   return x;
@@ -57,7 +57,7 @@ ValueId body(Builder& b) {
 ValueId head(Builder& b, ValueId x) {
   const ValueId h = b.g.one("layer_norm", {x, b.weight("norm"), b.weight("norm.bias")},
                             {.x = {{"eps", b.c.eps}}, .label = "output.in"});  // [R D]
-  const ValueId w = b.weight(b.c.tied ? "embedding" : "output");
+  const ValueId w = b.operand(b.c.tied ? "embedding" : "output");
   return b.g.one("matmul", {h, w}, {.rule = "t d, v d -> t v", .label = "output"});  // [R V]
 }
 

@@ -66,8 +66,8 @@ ValueId body(Builder& b) {
     if (b.c.attention_bias) o = b.biased("wo", o, "t d, d -> t d");                   // [T D]
     x = b.residual("attention.residual", x, o);                                       // [T D]
     h = rms_norm("ffn_norm", x, "ffn.in");                                            // [T D]
-    const ValueId gate = b.product("gate", h, "t d, f d -> t f");                     // [T F]
-    const ValueId up = b.product("up", h, "t d, f d -> t f");                         // [T F]
+    const ValueId gate = b.product("gate", h, "t d, f d -> t f", b.kept());           // [T F]
+    const ValueId up = b.product("up", h, "t d, f d -> t f", b.kept());               // [T F]
     const ValueId a = b.g.one("silu_mul", {gate, up}, {.label = b.full("ffn.act")});  // [T F]
     x = b.residual("out", x, b.product("down", a, "t f, d f -> t d"));                // [T D] a sum over F
   }
@@ -78,7 +78,7 @@ ValueId body(Builder& b) {
 ValueId head(Builder& b, ValueId x) {
   const ValueId h =
       b.g.one("rms_norm", {x, b.weight("norm")}, {.x = {{"eps", b.c.eps}}, .label = "output.in"});  // [R D]
-  const ValueId w = b.weight(b.c.tied ? "embedding" : "output");
+  const ValueId w = b.operand(b.c.tied ? "embedding" : "output");
   return b.g.one("matmul", {h, w}, {.rule = "t d, v d -> t v", .label = "output"});  // [R V]
 }
 

@@ -21,8 +21,9 @@ const Registry kAttention{Op{
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       PLAIT_CHECK(d[1] == kNone, "attention ({}): lse has no gradient of its own", n.attrs.label);
       if (d[0] == kNone) return {kNone, kNone, kNone, kNone, kNone};
-      auto r = g.apply("attention_vjp", {n.in[0], n.in[1], n.in[2], n.out[0], n.out[1], d[0], n.in[3], n.in[4]},
-                       {.cls = Class::dgrad, .x = n.attrs.x, .label = n.attrs.label + ".vjp"});
+      auto r =
+          g.apply("attention_vjp", {n.in[0], n.in[1], n.in[2], n.out[0], n.out[1], g.operand(d[0]), n.in[3], n.in[4]},
+                  {.cls = Class::dgrad, .x = n.attrs.x, .label = n.attrs.label + ".vjp"});
       return {r[0], r[1], r[2], kNone, kNone};
     },
 }};

@@ -18,9 +18,10 @@ Class gradient_class(const Graph& g, const Node& n, const Rule& r) {
 
 std::vector<ValueId> vjp(Graph& g, const Node& n, const std::vector<ValueId>& d) {
   const Rule dx{{n.rule.out[0], n.rule.in[1]}, {n.rule.in[0]}}, dw{{n.rule.in[0], n.rule.out[0]}, {n.rule.in[1]}};
-  return {g.one("matmul", {d[0], n.in[1]},
+  const ValueId dy = g.operand(d[0]);
+  return {g.one("matmul", {dy, n.in[1]},
                 {.rule = to_string(dx), .cls = gradient_class(g, n, dx), .label = n.attrs.label + ".dx"}),
-          g.one("matmul", {n.in[0], d[0]},
+          g.one("matmul", {n.in[0], dy},
                 {.rule = to_string(dw), .cls = gradient_class(g, n, dw), .label = n.attrs.label + ".dw"})};
 }
 

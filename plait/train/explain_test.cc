@@ -6,12 +6,15 @@
 namespace plait::train {
 namespace {
 
-TrainExplanation of(const Plan& plan) {
+TrainExplanation of(const Plan& plan, DType compute = DType::f32) {
   ModelConfig c;
   c.family = "llama";
   c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 3, c.max_positions = 64;
   c.tied = true;
-  return explain(make_training_plan(c, {}, {}, plan), 64, 16);
+  BuildOptions build;
+  build.compute = compute;
+  build.weight_dtype = [](const std::string&) { return DType::f32; };
+  return explain(make_training_plan(c, build, {}, plan), 64, 16);
 }
 
 /// Collectives of an op on an axis in a phase, counted over those that layers have: a layer's share.
@@ -51,6 +54,22 @@ TEST(TrainExplain, DataParallelReducesEachGradientOnce) {
   // gradients.
   EXPECT_EQ(gradients, 3 * 9 + 2 + 1);
   EXPECT_EQ(e.memory[0].gradients, e.memory[1].gradients);
+}
+
+TEST(TrainExplain, Bf16) {
+  const Plan tp{{{"tp", 2, "KNFV", false, {}}}}, sp{{{"tp", 2, "KNFVT", false, {}}}};
+  TrainExplanation f32 = of(tp), bf16 = of(tp, DType::bf16);
+  EXPECT_EQ(per_layer(bf16, "forward", "all_reduce"), 2);
+  EXPECT_EQ(per_layer(bf16, "backward", "all_reduce"), 2);
+  EXPECT_EQ(bf16.memory[0].weights, f32.memory[0].weights);
+  EXPECT_EQ(bf16.memory[0].moments, f32.memory[0].moments);
+  auto gathered = [](const TrainExplanation& e) {
+    i64 bytes = 0;
+    for (auto& c : e.collectives)
+      if (c.phase != "update" && c.op == "all_gather" && c.layers == 3) bytes += c.bytes * c.count;
+    return bytes;
+  };
+  EXPECT_EQ(2 * gathered(of(sp, DType::bf16)), gathered(of(sp)));
 }
 
 }  // namespace

@@ -111,6 +111,12 @@ TEST(TrainingStep, LlamaSgdF64) {
 TEST(TrainingStep, Gpt2AdamwF32) {
   sweep(experiment(small_gpt2(), DType::f32, DType::f32, OptimizerSpec::Kind::adamw), 2);
 }
+TEST(TrainingStep, LlamaAdamwBf16) {
+  sweep(experiment(small_llama(), DType::f32, DType::bf16, OptimizerSpec::Kind::adamw), 2);
+}
+TEST(TrainingStep, Gpt2SgdBf16) {
+  sweep(experiment(small_gpt2(), DType::f32, DType::bf16, OptimizerSpec::Kind::sgd), 2);
+}
 
 const Tensor& whole(const Recorded& r, const std::string& weight) {
   for (auto& e : r.entries)
@@ -118,14 +124,15 @@ const Tensor& whole(const Recorded& r, const std::string& weight) {
   PLAIT_CHECK(false, "no weight {}", weight);
 }
 
-/// How far a run of ten steps is from PyTorch's autograd and optimizers (scripts/oracles/training.py): relative, of the
-/// worst step or weight.
+/// How far a run of ten steps is from PyTorch's autograd and optimizers (scripts/oracles/training.py), relative: of the
+/// worst step or weight; and after the first step, of the norm of all gradients and the worst norm of one.
 struct Distance {
   double loss = 0, norm = 0, weight = 0;
+  double first_loss = 0, first_norm = 0, first_gradient = 0;
 };
 
 Distance distance(const std::string& family, const std::string& optimizer, DType real, DType compute) {
-  std::ifstream in("tests/data/training.json");
+  std::ifstream in(compute == DType::bf16 ? "tests/data/training_bf16.json" : "tests/data/training.json");
   PLAIT_CHECK(in, "run from the repository's root");
   const auto want = nlohmann::json::parse(in).at(family + "_" + optimizer);
   const Recorded got = run(experiment(family == "llama" ? small_llama() : small_gpt2(), real, compute,
@@ -135,15 +142,16 @@ Distance distance(const std::string& family, const std::string& optimizer, DType
   auto far = [](double& most, double x, double y, double scale) {
     most = std::max(most, std::isfinite(x) ? std::fabs(x - y) / scale : INFINITY);
   };
-  auto compare_steps = [&](double& most, const std::vector<double>& x, const char* name) {
+  auto compare_steps = [&](double& most, double& first, const std::vector<double>& x, const char* name) {
     ASSERT_EQ(x.size(), 10u);
     for (size_t i = 0; i < 10; i++) {
       const double y = want.at(name).at(i);
       far(most, x[i], y, y);
+      if (i == 0) first = most;
     }
   };
-  compare_steps(d.loss, got.losses, "losses");
-  compare_steps(d.norm, got.norms, "norms");
+  compare_steps(d.loss, d.first_loss, got.losses, "losses");
+  compare_steps(d.norm, d.first_norm, got.norms, "norms");
   for (auto& [name, y] : want.at("weights").items()) {
     const Tensor& t = whole(got, name);
     auto at = [&](i64 i) { return t.dtype == DType::f64 ? t.as<double>()[i] : t.as<float>()[i]; };
@@ -158,6 +166,14 @@ Distance distance(const std::string& family, const std::string& optimizer, DType
     for (size_t i = 0; i < y.at("first").size(); i++)
       far(d.weight, at(static_cast<i64>(i)), y.at("first").at(i), std::sqrt(squares / n));
   }
+  for (auto& e : got.entries) {
+    if (compute != DType::bf16 || e.kind != "gradient" || e.step > 1) continue;
+    double squares = 0;
+    for (i64 i = 0; i < e.whole.elements(); i++)
+      squares += std::pow(std::ldexp(static_cast<double>(e.whole.as<i64>()[i]), -exponent(Class::wgrad)), 2);
+    const double y = want.at("gradient_squares").at(e.name);
+    far(d.first_gradient, std::sqrt(squares), std::sqrt(y), std::sqrt(y));
+  }
   return d;
 }
 
@@ -169,6 +185,20 @@ TEST(TrainingStep, EqualsPyTorch) {
       EXPECT_LE(d.norm, 1e-9) << family << " " << optimizer;
       EXPECT_LE(d.weight, 1e-9) << family << " " << optimizer;
     }
+}
+
+/// The first step is close, since both round to bf16 at the same places; the last bits of f32 sums then turn some of
+/// these roundings. (A run in f32 is 7e-5, 7e-4 and 4e-3 away from these numbers.)
+TEST(TrainingStep, Bf16EqualsPyTorch) {
+  for (const char* family : {"llama", "gpt2"}) {
+    const Distance d = distance(family, "sgd", DType::f32, DType::bf16);
+    EXPECT_LE(d.first_loss, 1e-6) << family;
+    EXPECT_LE(d.first_norm, 5e-5) << family;
+    EXPECT_LE(d.first_gradient, 1e-3) << family;
+    EXPECT_LE(d.loss, 1e-3) << family;
+    EXPECT_LE(d.norm, 5e-3) << family;
+    EXPECT_LE(d.weight, 1e-4) << family;
+  }
 }
 
 TEST(TrainingStep, ANumberThatIsNotFiniteIsReported) {
