@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "plait/base/exact_squares.h"
 #include "plait/kernels/cpu/test_support.h"
 #include "plait/kernels/reference/loop.h"
 
@@ -436,6 +438,25 @@ TEST(ReferenceRows, EmbeddingAndItsGradient) {
     }
 }
 
+TEST(ReferenceOptimizer, NormOfGradients) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  Tensor x = test::random_tensor(DType::f32, {{0, 5}, {0, 3}}, 1),
+         lanes(DType::i64, {{0, ExactSquares<float>::kLanes}});
+  Tensor norm(DType::f32, {{0, 1}});
+  const Args squares = args_of("sum_squares", "a b -> q", {x}, {lanes});
+  const Args root = args_of("gradient_norm", "q -> o", {lanes}, {norm});
+  auto flagged = [&](float first) {
+    x.as<float>()[0] = first;
+    return run(squares) || run(root);
+  };
+  EXPECT_FALSE(flagged(1e30f));  // its square is no float
+  EXPECT_EQ(norm.as<float>()[0], 1e30f);
+  for (float bad : {INFINITY, -INFINITY, NAN}) EXPECT_TRUE(flagged(bad)) << bad;
+  x.as<float>()[1] = kMost;
+  EXPECT_FALSE(flagged(1));
+  EXPECT_TRUE(flagged(kMost));  // of finite numbers, itself none
+}
+
 TEST(ReferenceOptimizer, AdamWIsTheFormula) {
   const i64 n = 50;
   Tensor w = doubles({{0, n}}, 1), m(DType::f64, w.box), v(DType::f64, w.box), scale(DType::f64, {{0, 1}});
@@ -473,16 +494,16 @@ TEST(ReferenceOptimizer, SgdAndClipping) {
     return t;
   };
   Tensor count = scalar(8), out = scalar(0);
-  auto clipped = [&](double squares, double most) {
-    Tensor s = scalar(squares);
+  auto clipped = [&](double norm, double most) {
+    Tensor s = scalar(norm);
     Args a = args_of("clip_scale", "a, a -> a", {s, count}, {out});
     a.attrs["max_norm"] = most;
     run(a, DType::f64);
     return out.as<double>()[0];
   };
-  EXPECT_DOUBLE_EQ(clipped(64, 2), 1.0 / 8);      // a mean of norm 1
-  EXPECT_DOUBLE_EQ(clipped(64, 0.25), 0.25 / 8);  // scaled down to 0.25
-  EXPECT_DOUBLE_EQ(clipped(1e8, 0), 1.0 / 8);     // no limit
+  EXPECT_DOUBLE_EQ(clipped(1, 2), 1.0 / 8);      // of the mean gradient
+  EXPECT_DOUBLE_EQ(clipped(1, 0.25), 0.25 / 8);  // scaled down to 0.25
+  EXPECT_DOUBLE_EQ(clipped(1e4, 0), 1.0 / 8);    // no limit
   EXPECT_DOUBLE_EQ(clipped(0, 1), 1.0 / 8);
   Tensor w = scalar(3), g = scalar(4), scale = scalar(0.5), rate = scalar(0.1);
   run(args_of("sgd", "a, a, z, z -> a", {w, g, scale, rate}, {w}), DType::f64);
