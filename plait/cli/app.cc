@@ -1,4 +1,5 @@
-#include <algorithm>
+#include "plait/cli/app.h"
+
 #include <cstdio>
 
 #include "plait/cli/common.h"
@@ -45,7 +46,8 @@ int outcome(const Command& command) {
 }  // namespace
 
 int run(int argc, const char* const* argv) {
-  CLI::App app{
+  Parser parser(
+      "plait", "0.1.0",
       "Plait lays one transformer language model across many ranks and runs it: the same bits on one rank and on "
       "many.\n\n"
       "Examples:\n"
@@ -53,23 +55,15 @@ int run(int argc, const char* const* argv) {
       "  plait explain model.gguf -tp 3            what lies where, every collective, before a run\n"
       "  plait verify model.gguf -tp 2             two ranks against one, tensor by tensor\n"
       "  plait bench model.gguf -tp 1,2            tokens/s and where the time goes\n\n"
-      "Exit codes: 0 ok, 1 differs or failed, 2 usage, 3 does not fit, 4 bad file, 5 rank lost, 6 not a number",
-      "plait"};
-  app.set_version_flag("--version", "plait 0.1.0");
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
-  Program program{app, {}};
+      "Exit codes: 0 ok, 1 differs or failed, 2 usage, 3 does not fit, 4 bad file, 5 rank lost, 6 not a number");
+  Program program{parser, {}};
   add_generate(program);
   add_explain(program);
   add_verify(program);
   add_bench(program);
   add_doctor(program);
   add_tokenize(program);
-  auto args = rewritten(argc, argv);
-  std::reverse(args.begin(), args.end());
-  try {
-    app.parse(args);
-  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : static_cast<int>(Code::usage); }
+  if (auto code = parser.parse(rewritten(argc, argv))) return *code;
   if (!program.processes) return outcome(program.chosen);
   comm::Supervised s = comm::supervise([&] { return outcome(program.chosen); });
   if (!s.message.empty()) std::fprintf(stderr, "plait: %s\n", s.message.c_str());

@@ -509,31 +509,27 @@ int bench(const Options& o) {
 
 void add_bench(Program& p) {
   auto o = std::make_shared<Options>();
-  CLI::App& app = *p.app.add_subcommand("bench", "Tokens/s, where the time goes, and what the machine allows");
-  add_layout_options(app, o->model);
-  app.get_option("MODEL")->required(false);
-  app.remove_option(app.get_option("--tensor-parallel-size"));
-  app.add_option("--tensor-parallel-size,--tp", o->degrees,
-                 "Degrees to compare, the first is the base (also -tp); default 1,2; with --comm 2")
-      ->delimiter(',')
-      ->group("Layout");
-  add_run_options(app, o->model);
-  app.add_option("--prompt-tokens", o->prompt_tokens, "Tokens of the prefill")
-      ->capture_default_str()
-      ->group("Measuring");
-  app.add_option("--gen-tokens", o->gen_tokens, "Decode steps")->capture_default_str()->group("Measuring");
-  app.add_option("--repeat", o->repeat, "Rounds; figures are medians of them")
-      ->capture_default_str()
-      ->group("Measuring");
-  app.add_flag("--comm", o->comm, "Collectives by size instead of a model")->group("Measuring");
-  app.add_flag("--profile", o->profile, "Also the time of each kind of op and of call")->group("Output");
-  app.add_option("--top", o->top, "Rows of a profile")->capture_default_str()->group("Output");
-  app.add_flag("--json", o->json, "One JSON object")->group("Output");
-  app.footer(
+  OptionList options = p.parser.command("bench", "Tokens/s, where the time goes, and what the machine allows");
+  options.add("MODEL", o->model.model, "Hugging Face folder, config.json, GGUF file, or a name in the cache");
+  options.group("Layout");
+  options.list("--tensor-parallel-size,--tp", o->degrees,
+               "Degrees to compare, the first is the base (also -tp); default 1,2; with --comm 2");
+  add_plan_options(options, o->model);
+  add_run_options(options, o->model);
+  options.group("Measuring");
+  options.add("--prompt-tokens", o->prompt_tokens, "Tokens of the prefill");
+  options.add("--gen-tokens", o->gen_tokens, "Decode steps");
+  options.add("--repeat", o->repeat, "Rounds; figures are medians of them");
+  options.flag("--comm", o->comm, "Collectives by size instead of a model");
+  options.group("Output");
+  options.flag("--profile", o->profile, "Also the time of each kind of op and of call");
+  options.add("--top", o->top, "Rows of a profile");
+  options.flag("--json", o->json, "One JSON object");
+  options.footer(
       "Examples:\n"
       "  plait bench SmolLM2-135M-Instruct.Q4_1 -tp 1,2 -t 1 --dtype bf16\n"
       "  plait bench --comm -tp 2,4");
-  app.callback([&p, o] {
+  options.chosen([&p, o] {
     p.chosen = [o] { return bench(*o); };
     p.processes = o->model.ranks == "process";
   });

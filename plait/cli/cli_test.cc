@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "plait/cli/app.h"
 #include "plait/cli/common.h"
 #include "plait/cli/machine.h"
 #include "plait/cli/table.h"

@@ -11,49 +11,41 @@
 
 namespace plait::cli {
 
-void add_layout_options(CLI::App& app, ModelOptions& o) {
-  app.add_option("MODEL", o.model, "Hugging Face folder, config.json, GGUF file, or a name in the cache")->required();
-  app.add_option("--tensor-parallel-size,--tp", o.tp,
-                 "Ranks that share every layer; any number up to the query heads (also -tp)")
-      ->capture_default_str()
-      ->group("Layout");
-  app.add_option("--tensor-split", o.tensor_split, "Unequal ranks: their weights, e.g. 3,1")->group("Layout");
-  app.add_option("--plan", o.plan_file, "Plan file (TOML) instead of the options above")->group("Layout");
-  app.add_flag("--sequence-parallel", o.sequence_parallel, "Norms and residuals cut over tokens as well")
-      ->group("Layout");
-  app.add_flag("--strict", o.serving.strict, "A reshard that the plan did not ask for is an error")->group("Layout");
-  app.add_option("--dtype", o.serving.dtype, "auto (as the file), f32 or bf16")
-      ->capture_default_str()
-      ->group("Numbers");
-  app.add_option("--reduce", o.serving.reduce,
-                 "Sums across ranks: exact (same bits on any number of ranks), f32 or bf16")
-      ->capture_default_str()
-      ->group("Numbers");
-  app.add_option("-c,--max-model-len", o.serving.context, "Positions of the KV cache; 0: min(model's, 4096)")
-      ->capture_default_str()
-      ->group("Memory");
-  app.add_option("--max-rank-memory", o.max_rank_memory, "Refuse (exit code 3) what needs more on a rank, e.g. 60MiB")
-      ->group("Memory");
-  app.add_flag("--reference", o.serving.reference, "Only scalar reference kernels")->group("Debugging");
-  app.add_flag("!--no-fuse", o.serving.fuse, "Every call by itself, without fused kernels: the same bits, slower")
-      ->group("Debugging");
+void add_layout_options(OptionList& options, ModelOptions& o) {
+  options.required("MODEL", o.model, "Hugging Face folder, config.json, GGUF file, or a name in the cache");
+  options.group("Layout");
+  options.add("--tensor-parallel-size,--tp", o.tp,
+              "Ranks that share every layer; any number up to the query heads (also -tp)");
+  add_plan_options(options, o);
 }
 
-void add_run_options(CLI::App& app, ModelOptions& o) {
-  app.add_option("-t,--threads", o.threads, "Threads of a rank; 0: allowed cores / ranks")
-      ->capture_default_str()
-      ->group("Running");
-  app.add_option("--deadline", o.deadline_s, "Seconds that a rank waits for another before it gives up")
-      ->capture_default_str()
-      ->group("Running");
-  app.add_option("--ranks", o.ranks, "Ranks are threads of one process (thread), or processes (process)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"thread", "process"}))
-      ->group("Running");
-  app.add_option("--fault", o.fault,
-                 "Put a fault into a rank: rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, wo, "
-                 "all_reduce")
-      ->group("Debugging");
+void add_plan_options(OptionList& options, ModelOptions& o) {
+  options.group("Layout");
+  options.add("--tensor-split", o.tensor_split, "Unequal ranks: their weights, e.g. 3,1");
+  options.add("--plan", o.plan_file, "Plan file (TOML) instead of the options above");
+  options.flag("--sequence-parallel", o.sequence_parallel, "Norms and residuals cut over tokens as well");
+  options.flag("--strict", o.serving.strict, "A reshard that the plan did not ask for is an error");
+  options.group("Numbers");
+  options.add("--dtype", o.serving.dtype, "auto (as the file), f32 or bf16");
+  options.add("--reduce", o.serving.reduce, "Sums across ranks: exact (same bits on any number of ranks), f32 or bf16");
+  options.group("Memory");
+  options.add("-c,--max-model-len", o.serving.context, "Positions of the KV cache; 0: min(model's, 4096)");
+  options.add("--max-rank-memory", o.max_rank_memory, "Refuse (exit code 3) what needs more on a rank, e.g. 60MiB");
+  options.group("Debugging");
+  options.flag("--reference", o.serving.reference, "Only scalar reference kernels");
+  options.flag("!--no-fuse", o.serving.fuse, "Every call by itself, without fused kernels: the same bits, slower");
+}
+
+void add_run_options(OptionList& options, ModelOptions& o) {
+  options.group("Running");
+  options.add("-t,--threads", o.threads, "Threads of a rank; 0: allowed cores / ranks");
+  options.add("--deadline", o.deadline_s, "Seconds that a rank waits for another before it gives up");
+  options.choice("--ranks", o.ranks, {"thread", "process"},
+                 "Ranks are threads of one process (thread), or processes (process)");
+  options.group("Debugging");
+  options.add("--fault", o.fault,
+              "Put a fault into a rank: rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, wo, "
+              "all_reduce");
 }
 
 namespace {

@@ -1,10 +1,10 @@
 // What commands share: the options that say which model is laid how, and opening it.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "plait/cli/options.h"
 #include "plait/io/model_files.h"
 #include "plait/serve/engine.h"
 #include "plait/text/tokenizer.h"
@@ -24,8 +24,10 @@ struct ModelOptions {
   serve::ServingOptions serving;
 };
 
-void add_layout_options(CLI::App& app, ModelOptions& o);
-void add_run_options(CLI::App& app, ModelOptions& o);
+/// The model and how it is laid; how its plan deviates from the degree; how ranks run.
+void add_layout_options(OptionList& options, ModelOptions& o);
+void add_plan_options(OptionList& options, ModelOptions& o);
+void add_run_options(OptionList& options, ModelOptions& o);
 
 /// The plan that the options ask for. errors  usage: options that contradict each other; bad_file: the plan file
 Plan plan_of(const ModelOptions& o);
@@ -44,7 +46,7 @@ std::string human_bytes(i64 bytes);
 /// Commands add themselves to the program; the chosen one is run after parsing and returns the exit code.
 using Command = std::function<int()>;
 struct Program {
-  CLI::App& app;
+  Parser& parser;
   Command chosen;
   bool processes = false;  // it runs ranks that are processes
 };
@@ -54,12 +56,5 @@ void add_verify(Program& p);
 void add_bench(Program& p);
 void add_doctor(Program& p);
 void add_tokenize(Program& p);
-
-/// The arguments as CLI11 reads them: it takes one-letter short options only, so -tp and its like become long ones;
-/// the text after -p, --prompt or --system stays as it is.
-std::vector<std::string> rewritten(int argc, const char* const* argv);
-
-/// The program: parses, runs the chosen command, turns errors into messages on stderr and exit codes.
-int run(int argc, const char* const* argv);
 
 }  // namespace plait::cli

@@ -124,14 +124,14 @@ int doctor(bool json) {
 
 void add_doctor(Program& p) {
   auto json = std::make_shared<bool>(false);
-  CLI::App& app = *p.app.add_subcommand("doctor", "This machine: processor, bandwidth, latency, limits, what is off");
-  app.add_flag("--json", *json, "One JSON object");
-  app.footer(
+  OptionList options = p.parser.command("doctor", "This machine: processor, bandwidth, latency, limits, what is off");
+  options.flag("--json", *json, "One JSON object");
+  options.footer(
       "Takes about two seconds. NEAR: a cache line goes from core to core in less than 200 ns; FAR: in more.\n\n"
       "Examples:\n"
       "  plait doctor\n"
       "  PLAIT_ISA=avx2 plait doctor --json");
-  app.callback([&p, json] { p.chosen = [json] { return doctor(*json); }; });
+  options.chosen([&p, json] { p.chosen = [json] { return doctor(*json); }; });
 }
 
 }  // namespace plait::cli

@@ -272,28 +272,26 @@ int explain(const Options& o) {
 
 void add_explain(Program& p) {
   auto o = std::make_shared<Options>();
-  CLI::App& app = *p.app.add_subcommand("explain", "What lies where and what crosses ranks, before a run");
-  add_layout_options(app, o->model);
-  add_train_options(app, o->train);
-  app.add_option("--document", o->train.document, "Tokens of a document of the micro-batch")
-      ->capture_default_str()
-      ->group("Training");
-  app.add_option("--tokens", o->tokens, "Tokens of the prefill, in the cache of the decode step, or of a micro-batch")
-      ->capture_default_str()
-      ->group("Output");
-  app.add_flag("--graph", o->graph, "The model as a graph, as if for one device")->group("Output");
-  app.add_flag("--sharded", o->sharded, "The graph with placements and reshards")->group("Output");
-  app.add_flag("--program", o->program, "The calls of one rank")->group("Output");
-  app.add_option("--rank", o->rank, "Whose program")->capture_default_str()->group("Output");
-  app.add_option("--save-plan", o->save_plan, "Write the plan as a file for --plan")->group("Output");
-  app.add_flag("--json", o->json, "One JSON object")->group("Output");
-  app.footer(
+  OptionList options = p.parser.command("explain", "What lies where and what crosses ranks, before a run");
+  add_layout_options(options, o->model);
+  add_train_options(options, o->train);
+  options.group("Training");
+  options.add("--document", o->train.document, "Tokens of a document of the micro-batch");
+  options.group("Output");
+  options.add("--tokens", o->tokens, "Tokens of the prefill, in the cache of the decode step, or of a micro-batch");
+  options.flag("--graph", o->graph, "The model as a graph, as if for one device");
+  options.flag("--sharded", o->sharded, "The graph with placements and reshards");
+  options.flag("--program", o->program, "The calls of one rank");
+  options.add("--rank", o->rank, "Whose program");
+  options.add("--save-plan", o->save_plan, "Write the plan as a file for --plan");
+  options.flag("--json", o->json, "One JSON object");
+  options.footer(
       "Nothing runs and no weight is read: a config.json is enough.\n\n"
       "Examples:\n"
       "  plait explain SmolLM2-135M-Instruct.Q4_1 -tp 4\n"
       "  plait explain Llama-3.1-405B/config.json -tp 64 --max-rank-memory 80GiB --json\n"
       "  plait explain --train config.json -tp 4 --sequence-parallel -dp 2");
-  app.callback([&p, o] { p.chosen = [o] { return explain(*o); }; });
+  options.chosen([&p, o] { p.chosen = [o] { return explain(*o); }; });
 }
 
 }  // namespace plait::cli

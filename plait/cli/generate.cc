@@ -162,38 +162,31 @@ int generate(const Options& o, Clock::time_point begin) {
 void add_generate(Program& p) {
   auto begin = Clock::now();
   auto o = std::make_shared<Options>();
-  CLI::App& app = *p.app.add_subcommand("generate", "Write text that goes on from a prompt");
-  add_layout_options(app, o->model);
-  add_run_options(app, o->model);
-  app.add_option("-p,--prompt", o->prompt, "The prompt; without it and --file: standard input")->group("Prompt");
-  app.add_option("-f,--file", o->file, "File with the prompt")->group("Prompt");
-  app.add_flag("--chat", o->chat, "The prompt is a user's message, put into the model's chat template")
-      ->group("Prompt");
-  app.add_option("--system", o->system, "With --chat: a system message before it")->group("Prompt");
-  app.add_option("-n,--max-tokens", o->max_tokens, "Most tokens to write")->capture_default_str()->group("Output");
-  app.add_option("--temperature,--temp", o->sampling.temperature, "0: always the likeliest token")
-      ->capture_default_str()
-      ->group("Sampling");
-  app.add_option("--top-k", o->sampling.top_k, "Only the k likeliest; 0: all")
-      ->capture_default_str()
-      ->group("Sampling");
-  app.add_option("--top-p", o->sampling.top_p, "Only the likeliest that make up this much")
-      ->capture_default_str()
-      ->group("Sampling");
-  app.add_option("--min-p", o->sampling.min_p, "Only those of this share of the likeliest")
-      ->capture_default_str()
-      ->group("Sampling");
-  app.add_option("--seed", o->sampling.seed, "A token is a function of seed, position and logits")
-      ->capture_default_str()
-      ->group("Sampling");
-  app.add_flag("--ignore-eos", o->ignore_eos, "Go on after the end of the text")->group("Output");
-  app.add_flag("--json", o->json, "One JSON object on stdout instead of text")->group("Output");
-  app.add_flag("-q,--quiet", o->quiet, "No figures on stderr")->group("Output");
-  app.footer(
+  OptionList options = p.parser.command("generate", "Write text that goes on from a prompt");
+  add_layout_options(options, o->model);
+  add_run_options(options, o->model);
+  options.group("Prompt");
+  options.add("-p,--prompt", o->prompt, "The prompt; without it and --file: standard input");
+  options.add("-f,--file", o->file, "File with the prompt");
+  options.flag("--chat", o->chat, "The prompt is a user's message, put into the model's chat template");
+  options.add("--system", o->system, "With --chat: a system message before it");
+  options.group("Output");
+  options.add("-n,--max-tokens", o->max_tokens, "Most tokens to write");
+  options.group("Sampling");
+  options.add("--temperature,--temp", o->sampling.temperature, "0: always the likeliest token");
+  options.add("--top-k", o->sampling.top_k, "Only the k likeliest; 0: all");
+  options.add("--top-p", o->sampling.top_p, "Only the likeliest that make up this much");
+  options.add("--min-p", o->sampling.min_p, "Only those of this share of the likeliest");
+  options.add("--seed", o->sampling.seed, "A token is a function of seed, position and logits");
+  options.group("Output");
+  options.flag("--ignore-eos", o->ignore_eos, "Go on after the end of the text");
+  options.flag("--json", o->json, "One JSON object on stdout instead of text");
+  options.flag("-q,--quiet", o->quiet, "No figures on stderr");
+  options.footer(
       "Examples:\n  plait generate SmolLM2-135M-Instruct.Q4_1 -tp 2 -p \"The capital of France is\" -n 32\n"
       "  plait generate SmolLM2-135M-Instruct.Q4_1 --chat -p \"Why is the sky blue?\"\n  echo "
       "\"Once upon a time\" | plait generate stories260K.gguf --temp 0.8 --seed 7");
-  app.callback([&p, o, begin] {
+  options.chosen([&p, o, begin] {
     p.chosen = [o, begin] { return generate(*o, begin); };
     p.processes = o->model.ranks == "process";
   });

@@ -1,3 +1,3 @@
-#include "plait/cli/common.h"
+#include "plait/cli/app.h"
 
 int main(int argc, char** argv) { return plait::cli::run(argc, argv); }

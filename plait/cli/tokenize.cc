@@ -115,25 +115,23 @@ int tokenize(const Options& o) {
 
 void add_tokenize(Program& p) {
   auto o = std::make_shared<Options>();
-  CLI::App& app = *p.app.add_subcommand("tokenize", "Text to token ids and back");
-  app.add_option("MODEL", o->model, "Hugging Face folder, GGUF file, or a name in the cache")->required();
-  app.add_option("TEXT", o->text, "The text; without it and --file: standard input");
-  app.add_option("-f,--file", o->file, "File with the text")->group("Input");
-  app.add_flag("--special", o->special,
-               "Encoding: special tokens that stand in the text are recognised; decoding: they are written")
-      ->group("Input");
-  app.add_flag("--no-bos", o->bare, "Without the tokens that the model puts around a text, such as BOS")
-      ->group("Input");
-  app.add_option("--decode", o->decode, "Token ids (spaces or commas between them; -: from standard input) to text")
-      ->expected(1, -1)
-      ->group("Input");
-  app.add_flag("--ids", o->ids_only, "Only the ids, in one line")->group("Output");
-  app.add_flag("--json", o->json, "One JSON object")->group("Output");
-  app.footer(
+  OptionList options = p.parser.command("tokenize", "Text to token ids and back");
+  options.required("MODEL", o->model, "Hugging Face folder, GGUF file, or a name in the cache");
+  options.add("TEXT", o->text, "The text; without it and --file: standard input");
+  options.group("Input");
+  options.add("-f,--file", o->file, "File with the text");
+  options.flag("--special", o->special,
+               "Encoding: special tokens that stand in the text are recognised; decoding: they are written");
+  options.flag("--no-bos", o->bare, "Without the tokens that the model puts around a text, such as BOS");
+  options.words("--decode", o->decode, "Token ids (spaces or commas between them; -: from standard input) to text");
+  options.group("Output");
+  options.flag("--ids", o->ids_only, "Only the ids, in one line");
+  options.flag("--json", o->json, "One JSON object");
+  options.footer(
       "Examples:\n"
       "  plait tokenize SmolLM2-135M-Instruct.Q4_1 \"Hello world\"\n"
       "  plait tokenize stories260K.gguf --decode 1 403 407 261 378");
-  app.callback([&p, o] { p.chosen = [o] { return tokenize(*o); }; });
+  options.chosen([&p, o] { p.chosen = [o] { return tokenize(*o); }; });
 }
 
 }  // namespace plait::cli

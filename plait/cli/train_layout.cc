@@ -2,15 +2,12 @@
 
 namespace plait::cli {
 
-void add_train_options(CLI::App& app, TrainLayout& o) {
-  app.add_flag("--train", o.train, "Of a training step")->group("Training");
-  app.add_option("--data-parallel-size,--dp", o.dp, "Ranks that share the documents (also -dp)")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option("--context-parallel-size,--cp", o.cp, "Ranks that share the tokens of a document (also -cp)")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option("--optimizer", o.optimizer, "adamw or sgd")->group("Training")->capture_default_str();
+void add_train_options(OptionList& options, TrainLayout& o) {
+  options.group("Training");
+  options.flag("--train", o.train, "Of a training step");
+  options.add("--data-parallel-size,--dp", o.dp, "Ranks that share the documents (also -dp)");
+  options.add("--context-parallel-size,--cp", o.cp, "Ranks that share the tokens of a document (also -cp)");
+  options.add("--optimizer", o.optimizer, "adamw or sgd");
 }
 
 Plan training_plan(const TrainLayout& o, const Plan& tensor) {

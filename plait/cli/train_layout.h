@@ -10,7 +10,7 @@ struct TrainLayout {
   i64 dp = 1, cp = 1;
   std::string optimizer = "adamw";
 };
-void add_train_options(CLI::App& app, TrainLayout& o);
+void add_train_options(OptionList& options, TrainLayout& o);
 
 /// dp and cp around the tensor axes.
 Plan training_plan(const TrainLayout& o, const Plan& tensor);

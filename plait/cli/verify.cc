@@ -132,23 +132,23 @@ int verify(const Options& o) {
 
 void add_verify(Program& p) {
   auto o = std::make_shared<Options>();
-  CLI::App& app =
-      *p.app.add_subcommand("verify", "Compare a plan with one rank, tensor by tensor; exit code 1 when they differ");
-  add_layout_options(app, o->model);
-  add_run_options(app, o->model);
-  app.add_option("-p,--prompt", o->prompt, "Text that both run on");
-  app.add_option("-n,--max-tokens", o->max_tokens, "Greedy tokens that both write")->capture_default_str();
-  app.add_flag("--all", o->all, "A line for each value of each layer instead of each kind");
-  add_train_options(app, o->train);
-  app.add_option("--steps", o->train.steps, "Training steps")->group("Training")->capture_default_str();
-  app.add_option("--micro-batches", o->train.micro_batches, "Parts of a step, of the plan; the oracle has one")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_flag("--json", o->json, "One JSON object on stdout");
-  app.footer(
+  OptionList options =
+      p.parser.command("verify", "Compare a plan with one rank, tensor by tensor; exit code 1 when they differ");
+  add_layout_options(options, o->model);
+  add_run_options(options, o->model);
+  options.group("Comparison");
+  options.add("-p,--prompt", o->prompt, "Text that both run on");
+  options.add("-n,--max-tokens", o->max_tokens, "Greedy tokens that both write");
+  options.flag("--all", o->all, "A line for each value of each layer instead of each kind");
+  options.flag("--json", o->json, "One JSON object on stdout");
+  add_train_options(options, o->train);
+  options.group("Training");
+  options.add("--steps", o->train.steps, "Training steps");
+  options.add("--micro-batches", o->train.micro_batches, "Parts of a step, of the plan; the oracle has one");
+  options.footer(
       "Examples:\n  plait verify SmolLM2-135M-Instruct.Q4_1 -tp 2\n  plait verify model.gguf --tensor-split 3,1 "
       "--dtype bf16 --json");
-  app.callback([&p, o] { p.chosen = [o] { return verify(*o); }; });
+  options.chosen([&p, o] { p.chosen = [o] { return verify(*o); }; });
 }
 
 }  // namespace plait::cli

@@ -9,7 +9,7 @@
 // rope_scaling that gives these divisors, or, where none of the published ones does, the form of our own
 // `{"rope_type": "factors", "factors": [H/2 numbers]}`.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "plait/io/gguf.h"
 

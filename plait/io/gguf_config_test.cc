@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "plait/io/gguf_config.h"
 
 #include "plait/io/gguf_writer.h"

@@ -1,4 +1,6 @@
 // GGUF files that lie: each ends in bad_file with the place named, or in a file that can be read to its last byte.
+#include <nlohmann/json.hpp>
+
 #include "plait/base/random.h"
 #include "plait/io/gguf.h"
 #include "plait/io/gguf_config.h"

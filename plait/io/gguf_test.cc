@@ -1,6 +1,7 @@
 #include "plait/io/gguf.h"
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "plait/io/cursor.h"

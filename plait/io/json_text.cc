@@ -1,5 +1,6 @@
 #include "plait/io/json_text.h"
 
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 

@@ -1,6 +1,6 @@
 // JSON of files that may be hostile: depth limited before parsing, keys unique, errors named.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "plait/base/base.h"
 

@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "plait/io/json_text.h"
 
 #include "plait/io/test_support.h"

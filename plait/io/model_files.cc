@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "plait/io/cursor.h"
 #include "plait/io/gguf_config.h"
@@ -54,15 +55,16 @@ ModelFiles::ModelFiles(const std::string& path_or_name) : path_(find_model(path_
 }
 
 void ModelFiles::open_config(const std::string& path) {
-  config_ = read_json(path);
-  if (!config_.is_object()) fail(Code::bad_file, "[{}] got {}, want an object of settings", path, config_.type_name());
+  config_ = std::make_shared<nlohmann::json>(read_json(path));
+  if (!config_->is_object())
+    fail(Code::bad_file, "[{}] got {}, want an object of settings", path, config_->type_name());
   if (fs::path(path).filename() == "config.json") folder_ = fs::absolute(path).parent_path().string();
 }
 
 void ModelFiles::open_gguf(const std::string& path) {
   format_ = Format::gguf;
   gguf_ = std::make_unique<GgufFile>(path);
-  config_ = config_of(*gguf_);
+  config_ = std::make_shared<nlohmann::json>(config_of(*gguf_));
 }
 
 void ModelFiles::open_folder(const std::string& folder) {

@@ -2,7 +2,7 @@
 // file. Names of tensors stay those of the file; the models room maps them.
 #pragma once
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "plait/io/file_tensor.h"
 #include "plait/io/gguf.h"
@@ -28,7 +28,7 @@ class ModelFiles {
   const std::string& path() const { return path_; }
 
   /// Key names of Hugging Face; of a GGUF file translated (gguf_config.h).
-  const nlohmann::json& config() const { return config_; }
+  const nlohmann::json& config() const { return *config_; }
 
   bool has_weights() const { return num_tensors() > 0; }
   i64 num_tensors() const;
@@ -67,7 +67,7 @@ class ModelFiles {
 
   Format format_ = Format::config;
   std::string path_, folder_;
-  nlohmann::json config_;
+  std::shared_ptr<const nlohmann::json> config_;
   std::unique_ptr<GgufFile> gguf_;
   std::unique_ptr<Safetensors> safetensors_;
 };

@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "plait/io/model_files.h"
 
 #include "plait/io/gguf_writer.h"

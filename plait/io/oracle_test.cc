@@ -1,5 +1,7 @@
 // Files made by the formats' own Python packages (scripts/oracles/io_formats.py): the same values are read, and our
 // writers make the same bytes.
+#include <nlohmann/json.hpp>
+
 #include "plait/io/file_tensor.h"
 #include "plait/io/gguf_writer.h"
 #include "plait/io/json_text.h"

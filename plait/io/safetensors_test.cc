@@ -1,6 +1,7 @@
 #include "plait/io/safetensors.h"
 
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include "plait/base/random.h"
 #include "plait/io/json_text.h"

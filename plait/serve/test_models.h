@@ -6,6 +6,7 @@
 #pragma once
 #include <cstring>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "plait/base/hash.h"
