@@ -1,7 +1,9 @@
 #include "plait/serve/serving_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <optional>
 
 #include "plait/comm/local/local_world.h"
 #include "plait/io/load_state.h"
@@ -96,7 +98,8 @@ void check_degree(const Graph& g, const Plan& plan) {
          n.leaf > 1 ? fmt::format(" in groups of {}", n.leaf) : "", most);
 }
 
-void lay(ServingPlan& p, const BuildOptions& base, i64 context) {
+/// Lays the model and works out what its ranks need, up to the first that needs more than `cap`. false: one does.
+bool lay(ServingPlan& p, const BuildOptions& base, i64 context, i64 cap = std::numeric_limits<i64>::max()) {
   BuildOptions build = base;
   p.context = round_up(context, build.page);
   p.page = build.page;
@@ -142,13 +145,28 @@ void lay(ServingPlan& p, const BuildOptions& base, i64 context) {
       for (auto& along : communicating_axes(s))
         m.comm += comm_bytes(static_cast<i64>(s.plan.mesh().group(r, along).size()), slot);
     }
+    if (m.total() > cap) return false;
   }
+  return true;
 }
 
-i64 largest(const ServingPlan& p) {
-  i64 most = 0;
-  for (auto& m : p.memory) most = std::max(most, m.total());
-  return most;
+/// The smallest number of equal ranks, `first` at least, of which none needs more than the cap; nothing: no number.
+/// Layers are alike, so one of them, quickly laid, rules out most numbers.
+std::optional<i64> smallest_degree(ServingPlan p, const BuildOptions& build, i64 first) {
+  const i64 cap = p.options.max_rank_memory, layers = p.config.layers;
+  if (p.options.plan.axes.size() != 1 || !p.options.plan.axes[0].weights.empty()) p.options.plan = tensor_parallel(1);
+  ServingPlan one = p;
+  one.config.layers = 1;
+  try {
+    for (i64 n = first; n <= p.config.N; n++) {
+      one.options.plan.axes[0].size = p.options.plan.axes[0].size = n;
+      lay(one, build, p.context);
+      i64 least = 0;
+      for (auto& m : one.memory) least = std::max(least, m.embedding + layers * (m.attention + m.ffn + m.kv));
+      if (least <= cap && lay(p, build, p.context, cap)) return n;
+    }
+  } catch (const Error&) {}  // more ranks than can be used
+  return {};
 }
 
 }  // namespace
@@ -179,34 +197,21 @@ ServingPlan make_serving_plan(const io::ModelFiles& files, const ServingOptions&
   if (options.context < 0 || options.context > p.config.max_positions)
     fail(Code::usage, "--max-model-len {}: the model has {} positions", options.context, p.config.max_positions);
   i64 context = options.context > 0 ? options.context : std::min(p.config.max_positions, kDefaultContext);
-  lay(p, types.build, context);
-  const i64 cap = options.max_rank_memory;
-  if (cap <= 0 || largest(p) <= cap) return p;
+  const i64 cap = options.max_rank_memory > 0 ? options.max_rank_memory : std::numeric_limits<i64>::max();
+  if (lay(p, types.build, context, cap)) return p;
 
   // Too much: a shorter context, unless it was given; then more ranks, to say how many.
   for (i64 shorter = context / 2; options.context == 0 && shorter >= 128; shorter /= 2) {
-    lay(p, types.build, shorter);
     p.context_shrunk = true;
-    if (largest(p) <= cap) return p;
+    if (lay(p, types.build, shorter, cap)) return p;
   }
+  lay(p, types.build, p.context);  // all ranks, to name the largest
   auto worst =
       std::max_element(p.memory.begin(), p.memory.end(), [](auto& a, auto& b) { return a.total() < b.total(); });
   const auto& axes = options.plan.axes;
   const bool even = axes.size() == 1 && axes[0].weights.empty();
-  std::string hint = "no degree fits";
-  ServingPlan more = p;
-  for (i64 n = even ? axes[0].size + 1 : 1; n <= p.config.N; n++) {
-    if (even)
-      more.options.plan.axes[0].size = n;
-    else
-      more.options.plan = tensor_parallel(n);
-    try {
-      lay(more, types.build, p.context);
-    } catch (const Error&) { break; }
-    if (largest(more) > cap) continue;
-    hint = fmt::format("the smallest degree that fits is {}", n);
-    break;
-  }
+  const auto degree = smallest_degree(p, types.build, even ? axes[0].size + 1 : 1);
+  const std::string hint = degree ? fmt::format("the smallest degree that fits is {}", *degree) : "no degree fits";
   std::string part = "the weights";
   if (worst->weights() <= cap)
     part = worst->weights() + worst->kv <= cap ? "arena, inputs and communication buffers" : "the KV cache";
