@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One hash of logits a model and type, on every machine and instruction set: tests/data/golden_hashes.txt holds it, and
-# every path that this processor has (PLAIT_ISA) must give it, on one rank and on two. usage: isa_test.sh BUILD_FOLDER
+# every path that this processor has (PLAIT_ISA) must give it, on one rank and on two; the same for fused kernels. usage: isa_test.sh BUILD_FOLDER
 #
 # The portable path is slow; it runs fewer types unless PLAIT_LONG=1.
 set -euo pipefail
@@ -37,6 +37,16 @@ while read -r model dtype tokens golden; do
     done
   done
 done < tests/data/golden_hashes.txt
+
+# Whole generations with fused kernels, which verify does not run (plait/serve/golden_test.cc).
+for isa in "${isas[@]}"; do
+  [ -x "${1:-build}/serve_test" ] || break
+  runs=$((runs + 1))
+  if ! said="$(PLAIT_ISA=$isa "${1:-build}/serve_test" --gtest_filter='Golden.*' --gtest_brief=1 2>&1)"; then
+    printf 'isa_test: fused generations on %s:\n%s\n' "$isa" "$said" >&2
+    failures=$((failures + 1))
+  fi
+done
 
 # What a processor lacks, or nobody knows, is refused.
 status=0

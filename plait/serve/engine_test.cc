@@ -1,5 +1,4 @@
-// The engine's own promises: block types mixed in one file, what --reduce costs in bits, numbers that overflow, ranks
-// that disagree, caps on memory.
+// The engine's own promises: what --reduce costs in bits, numbers that overflow, ranks that disagree, caps on memory.
 #include "plait/serve/test_models.h"
 #include "plait/serve/verify.h"
 
@@ -32,81 +31,6 @@ std::string text_of_error(Code code, F f) {
   }
   ADD_FAILURE() << "no error";
   return "";
-}
-
-json llama_config(i64 N, i64 K, i64 H, i64 D, i64 F) {
-  json c = reference("llama_small.json").at("config");
-  c["num_attention_heads"] = N;
-  c["num_key_value_heads"] = K;
-  c["head_dim"] = H;
-  c["hidden_size"] = D;
-  c["intermediate_size"] = F;
-  return c;
-}
-
-DType mixed_type(const std::string& state) {
-  const std::map<std::string, DType> types{
-      {"embedding", DType::q8_0},     {"layers.0.wq", DType::q8_0},   {"layers.0.wk", DType::q4_0},
-      {"layers.0.wv", DType::q4_1},   {"layers.0.wo", DType::q4_0},   {"layers.0.gate", DType::f16},
-      {"layers.0.up", DType::bf16},   {"layers.0.down", DType::q8_0}, {"layers.1.wq", DType::bf16},
-      {"layers.1.wk", DType::f32},    {"layers.1.wv", DType::q8_0},   {"layers.1.wo", DType::q4_1},
-      {"layers.1.gate", DType::q4_0}, {"layers.1.up", DType::q4_1},   {"layers.1.down", DType::q4_0},
-      {"layers.2.wq", DType::q4_1},   {"layers.2.wk", DType::q8_0},   {"layers.2.wv", DType::f16},
-      {"layers.2.wo", DType::f16},    {"layers.2.gate", DType::q8_0}, {"layers.2.up", DType::q4_0},
-      {"layers.2.down", DType::q4_1}};
-  return types.at(state);
-}
-
-// Each of the types that GGUF files mix, in places where plans cut outputs and where they cut sums.
-TEST(MixedTypes, same_bits_on_any_number_of_ranks) {
-  io::TempFolder t;
-  struct Case {
-    json config;
-    std::vector<std::string> plans;
-  };
-  const std::vector<Case> cases{{llama_config(6, 2, 32, 96, 160), {"2", "3", "4", "5", "6", "3,1", "2s", "2x2"}},
-                                {llama_config(12, 4, 8, 96, 224), {"2", "3", "1,2"}}};  // 4 heads of 8 to a block
-  for (auto& c : cases) {
-    RandomModel m(c.config);
-    // Half the spread: at the full one three random layers make ten times as much of what bf16 and int8 round away.
-    m.change = [](const std::string& state, Values& w) {
-      for (float& x : w) x *= state.find("norm") == std::string::npos ? 0.5f : 1.f;
-    };
-    const std::string path = t / fmt::format("{}.gguf", m.N);
-    write_gguf(m, path, mixed_type);
-    io::ModelFiles files(path);
-    const RunRequest q{.prompt = some_tokens(21, m.V), .greedy = 6};
-    const Outcome one = run(files, options("1"), q);
-    for (auto& plan : c.plans) {
-      const Outcome out = run(files, options(plan), q);
-      EXPECT_EQ(out.hash, one.hash) << m.N << " heads, " << plan;
-      EXPECT_EQ(out.cache, one.cache) << m.N << " heads, " << plan;
-      EXPECT_EQ(out.greedy, one.greedy);
-    }
-    const Outcome dequantized = run(files, options("1", "f32"), q);
-    EXPECT_LE(relative(one.logits, dequantized.logits), 5e-2);
-    EXPECT_NE(one.hash, dequantized.hash);
-    RecordProperty(fmt::format("heads_{}", m.N), fmt::format("{:.2e}", relative(one.logits, dequantized.logits)));
-    // Weights of 4 bits are not those that were written: the blocks were read, and not by chance as zeros.
-    write_gguf(m, t / "whole.gguf");
-    const Outcome whole = run(io::ModelFiles(t / "whole.gguf"), options("1", "f32"), q);
-    EXPECT_GT(relative(dequantized.logits, whole.logits), 1e-3);
-    EXPECT_LT(relative(dequantized.logits, whole.logits), 0.5);
-  }
-}
-
-TEST(MixedTypes, what_blocks_do_not_allow) {
-  io::TempFolder t;
-  RandomModel m(llama_config(12, 4, 8, 96, 224));
-  write_gguf(m, t / "m.gguf", mixed_type);
-  const std::string text =
-      text_of_error(Code::usage, [&] { make_serving_plan(io::ModelFiles(t / "m.gguf"), options("4")); });
-  EXPECT_THAT(text, HasSubstr("groups of 4"));
-  EXPECT_THAT(text, HasSubstr("the largest useful degree is 3"));
-  ServingOptions slow = options("1");
-  slow.reference = true;
-  EXPECT_THAT(text_of_error(Code::usage, [&] { make_serving_plan(io::ModelFiles(t / "m.gguf"), slow); }),
-              HasSubstr("want --dtype f32 or bf16"));
 }
 
 /// `plait verify --reduce` of a model: within what the documents promise, and truly other bits.
