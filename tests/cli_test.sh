@@ -99,6 +99,15 @@ check decode 0 "$plait" tokenize "$model" --decode 403 407,261 378
 check "id out of range" 2 "$plait" tokenize "$model" --decode 512 && says "512"
 check "not an id" 2 "$plait" tokenize "$model" --decode x && says "'x'"
 
+# training steps
+for dtype in f32 bf16; do
+  check "verify --train --dtype $dtype" 0 "$plait" verify --train "$model" -tp 2 -dp 2 --micro-batches 2 --steps 2 --dtype $dtype --json
+  json "j['same'] and {'loss', 'gradient_norm', 'gradient', 'weight', 'moment'} == {v['kind'] for v in j['values']}"
+  cp "$work/out" "$work/train.$dtype"
+done
+json "j['losses'] != json.load(open('$work/train.f32'))['losses']"  # bf16 is another number
+check "verify --train --dtype f16" 2 "$plait" verify --train "$model" --dtype f16 && says "want f32, bf16 or f64"
+
 # bench and doctor: shape and sense
 check bench 0 "$plait" bench "$model" -tp 1,2 -t 1 --prompt-tokens 32 --gen-tokens 8 --repeat 1 --profile --json
 json "[d['ranks'] for d in j['degrees']] == [1, 2]"
