@@ -86,9 +86,29 @@ ValueId Builder::residual(const std::string& name, ValueId x, ValueId y) {
   return g.one("add", {x, y}, {.label = full(name)});
 }
 
+std::map<std::string, double> Builder::next_site(double p) {
+  if (number_ == kNone) {
+    number_ = g.input("number", "T");
+    step_ = g.input("step", "1");
+  }
+  return {{"seed", static_cast<double>(o.seed)}, {"site", static_cast<double>(sites_++)}, {"p", p}};
+}
+
+ValueId Builder::dropout(const std::string& label, ValueId x, double p) {
+  if (cached || p == 0) return x;
+  auto site = next_site(p);
+  return g.one("dropout", {x, number_, step_}, {.x = std::move(site), .label = full(label)});
+}
+
 ValueId Builder::attention(ValueId q, ValueId k, ValueId v) {
   const double scale = 1 / std::sqrt(static_cast<double>(c.H));
   const std::string out = full("attention.out");
+  if (!cached && c.attention_dropout > 0) {
+    auto site = next_site(c.attention_dropout);
+    site["scale"] = scale;
+    return g.apply("attention_dropout", {q, k, v, position, sequence, number_, step_},
+                   {.x = std::move(site), .label = out})[0];
+  }
   if (!cached) return g.apply("attention", {q, k, v, position, sequence}, {.x = {{"scale", scale}}, .label = out})[0];
   auto written = [&](const char* name, ValueId rows) {
     const std::string cache = full(name);

@@ -21,6 +21,7 @@ struct BuildOptions {
   i64 sequences = 1;                // B
   i64 pages = 256;                  // of a sequence: P
   std::map<char, i64> leaves = {};  // leaf sizes other than the model's own
+  i64 seed = 0;                     // of dropout
 };
 
 /// Leaf sizes (docs/numerics.md): a function of the model and of how its weights are stored.
@@ -52,6 +53,8 @@ class Builder {
   ValueId residual(const std::string& label, ValueId x, ValueId y);
   /// q [T N H], k and v [T K H] -> [T N H]; the cache of this layer is written first, if there is one.
   ValueId attention(ValueId q, ValueId k, ValueId v);
+  /// x with dropout of rate p, in a training graph; x itself where p is 0 or the graph serves.
+  ValueId dropout(const std::string& label, ValueId x, double p);
   /// Layer l begins; names are of this layer until `end_layers`.
   void begin_layer(i64 l);
   void end_layers() { prefix_.clear(); }
@@ -59,8 +62,12 @@ class Builder {
   std::string full(const std::string& name) const { return prefix_ + name; }
 
  private:
+  /// Attributes of the next site of dropout, and its two last operands: token numbers and step.
+  std::map<std::string, double> next_site(double p);
+
   std::string prefix_;
-  ValueId slot_ = kNone, table_ = kNone;
+  ValueId slot_ = kNone, table_ = kNone, number_ = kNone, step_ = kNone;
+  i64 sites_ = 0;
 };
 
 }  // namespace plait

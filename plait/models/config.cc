@@ -99,6 +99,12 @@ double ConfigReader::number(const char* key, double low, double high, std::optio
   return v.get<double>();
 }
 
+double ConfigReader::dropout(const char* key, double absent) const {
+  const double p = number(key, 0, 1, absent);
+  if (p == 1) fail(Code::bad_file, "[{}] {}: got 1, want less: dropout of everything", where_, key);
+  return p;
+}
+
 bool ConfigReader::flag(const char* key, bool absent) const {
   if (!has(key)) return absent;
   if (!at(key).is_boolean()) fail(Code::bad_file, "[{}] {}: got {}, want true or false", where_, key, shown(at(key)));

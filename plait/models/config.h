@@ -1,7 +1,7 @@
 // What a model is: sizes and the few values that change its meaning, read from a Hugging Face style config.
 //
 // Every number is checked against a range; a key that would change the meaning of the model and that Plait does not
-// know how to honour is refused by its name; all other keys are ignored (dropout rates, initialisers, cache flags).
+// know how to honour is refused by its name; all other keys are ignored (initialisers, cache flags).
 //
 // D model, N query heads, K KV heads, H head, F ffn, V vocab.
 #pragma once
@@ -30,6 +30,9 @@ struct ModelConfig {
   std::optional<RopeScaling> rope_scaling = {};
   bool tied = false;            // the output product reads the embedding
   bool attention_bias = false;  // of wq, wk, wv, wo; always in a GPT-2
+  // In training alone: of the embeddings' sum, of what attention and FFN add to the residual, of attention's
+  // probabilities.
+  double embedding_dropout = 0, residual_dropout = 0, attention_dropout = 0;
   std::optional<i64> bos = {};
   std::vector<i64> eos = {};
   std::string torch_dtype = {};  // as written; empty when absent
@@ -52,6 +55,8 @@ class ConfigReader {
   i64 integer(const char* key, i64 low, i64 high, std::optional<i64> absent = {}) const;
   /// A finite number within [low, high].
   double number(const char* key, double low, double high, std::optional<double> absent = {}) const;
+  /// The same, of dropout: from 0 to below 1.
+  double dropout(const char* key, double absent) const;
   bool flag(const char* key, bool absent) const;
   std::string text(const char* key, const std::string& absent) const;
   bool has(const char* key) const;       // and is not null

@@ -74,6 +74,21 @@ TEST(Config, Gpt2) {
   EXPECT_EQ(parse_config(j, "").F, 1000);
 }
 
+TEST(Config, Dropout) {
+  json j = gpt2();
+  j["embd_pdrop"] = 0;
+  j["attn_pdrop"] = 0.25;
+  ModelConfig c = parse_config(j, "");
+  EXPECT_EQ(c.embedding_dropout, 0);
+  EXPECT_EQ(c.residual_dropout, 0.1);
+  EXPECT_EQ(c.attention_dropout, 0.25);
+  j.erase("attn_pdrop");
+  EXPECT_EQ(parse_config(j, "").attention_dropout, 0.1);  // what transformers takes
+  j["attn_pdrop"] = 1;
+  EXPECT_THAT(why(j), HasSubstr("attn_pdrop: got 1, want less"));
+  EXPECT_EQ(parse_config(smollm2(), "").attention_dropout, 0);
+}
+
 TEST(Config, SpecialIdsThatMeanNone) {
   json j = smollm2();
   j["bos_token_id"] = 4294967295;

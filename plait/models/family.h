@@ -39,8 +39,9 @@ const Family& family_of(const ModelConfig& c);
 /// place. The last node, `read`, gives the logits [R V] in f32 to the host.
 Graph build_serving(const ModelConfig& c, const BuildOptions& o);
 
-/// Forward and loss of whole documents. Inputs: ids[T], position[T], sequence[T], targets[T] (-1: not counted). The
-/// last node is the loss, a sum over tokens; its gradient is up to the caller.
+/// Forward and loss of whole documents. Inputs: ids[T], position[T], sequence[T], targets[T] (-1: not counted); of a
+/// model with dropout number[T] (of a token in the batch of the step) and step[1] too. The last node is the loss, a sum
+/// over tokens; its gradient is up to the caller.
 Graph build_training(const ModelConfig& c, const BuildOptions& o);
 
 }  // namespace plait

@@ -152,6 +152,25 @@ TEST(Family, Training) {
   }
 }
 
+TEST(Family, DropoutIsOfTrainingAlone) {
+  const ModelConfig none = small_gpt2();
+  ModelConfig c = none;
+  c.embedding_dropout = 0.1, c.residual_dropout = 0.2, c.attention_dropout = 0.3;
+  EXPECT_EQ(build_serving(c, {}).text(), build_serving(none, {}).text());
+  const Graph without = build_training(none, {}), with = build_training(c, {.seed = 5});
+  EXPECT_EQ(counts(without)["dropout"] + counts(without)["attention_dropout"], 0);
+  EXPECT_EQ(without.named.count("number") + without.named.count("step"), 0);
+  EXPECT_EQ(counts(with)["dropout"], 1 + 2 * c.layers);
+  EXPECT_EQ(counts(with)["attention_dropout"], c.layers);
+  EXPECT_EQ(counts(with)["attention"], 0);
+  std::set<double> sites;  // a mask of its own each
+  for (auto& n : with.nodes)
+    if (n.attrs.x.count("site") > 0) {
+      EXPECT_TRUE(sites.insert(n.attrs.x.at("site")).second) << n.attrs.label;
+      EXPECT_EQ(n.attrs.x.at("seed"), 5);
+    }
+}
+
 TEST(Family, Leaves) {
   auto leaf = [](i64 F, i64 V, i64 H, bool quantized, char dim) {
     ModelConfig c = small_llama();

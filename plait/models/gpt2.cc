@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019): learned positions, layer norm, biases, GELU in its tanh form, tied output. Files fuse
-// q, k, v; here they are three projections. Every query head has its own KV head.
+// GPT-2 (Radford et al. 2019): learned positions, layer norm, biases, GELU in its tanh form, tied output, dropout.
+// Files fuse q, k, v; here they are three projections. Every query head has its own KV head.
 #include "plait/models/family.h"
 
 namespace plait {
@@ -19,6 +19,9 @@ void parse(const ConfigReader& r, ModelConfig& c) {
   c.eps = r.number("layer_norm_epsilon", 0, 1, 1e-5);
   c.tied = r.flag("tie_word_embeddings", true);
   c.attention_bias = true;
+  c.embedding_dropout = r.dropout("embd_pdrop", 0.1);
+  c.residual_dropout = r.dropout("resid_pdrop", 0.1);
+  c.attention_dropout = r.dropout("attn_pdrop", 0.1);
   r.only("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""}, "another activation");
   r.only("scale_attn_weights", {"true"}, "attention without its scale");
   r.only("scale_attn_by_inverse_layer_idx", {"false"}, "attention scaled by layer");
@@ -30,6 +33,9 @@ ValueId body(Builder& b) {
     return b.g.one("layer_norm", {x, b.weight(gain), b.weight(gain + ".bias")},
                    {.x = {{"eps", b.c.eps}}, .label = b.full(label)});
   };
+  auto added = [&](const char* name, ValueId y, const char* dropped) {  // bias and dropout
+    return b.dropout(dropped, b.biased(name, y, "t d, d -> t d"), b.c.residual_dropout);
+  };
   auto heads = [&](const std::string& name, ValueId h) {
     const ValueId x = b.product("w" + name, h, "t d, n h d -> t n h");
     return b.biased("w" + name, x, "t n h, n h -> t n h", Elem::compute, name);
@@ -38,17 +44,17 @@ ValueId body(Builder& b) {
   b.g.layer = 0;
   ValueId x = b.g.one("embedding", {b.ids, b.weight("embedding")}, {.label = "embedding"});             // [T D]
   const ValueId p = b.g.one("embedding", {b.position, b.weight("positions")}, {.label = "positions"});  // [T D]
-  x = b.residual("embedding.out", x, p);                                                                // [T D]
+  x = b.dropout("embedding.dropout", b.residual("embedding.out", x, p), b.c.embedding_dropout);         // [T D]
   for (i64 l = 0; l < b.c.layers; l++) {
     b.begin_layer(l);
     ValueId h = norm("attention_norm", x, "attention.in");                                               // [T D]
     const ValueId q = heads("q", h), k = heads("k", h), v = heads("v", h);                               // [T N H]
     ValueId y = b.product("wo", b.attention(q, k, v), "t n h, d n h -> t d");                            // a sum
-    x = b.residual("attention.residual", x, b.biased("wo", y, "t d, d -> t d"));                         // [T D]
+    x = b.residual("attention.residual", x, added("wo", y, "wo.dropout"));                               // [T D]
     h = norm("ffn_norm", x, "ffn.in");                                                                   // [T D]
     const ValueId u = b.biased("up", b.product("up", h, "t d, f d -> t f"), "t f, f -> t f", b.kept());  // [T F]
     y = b.product("down", b.g.one("gelu", {u}, {.label = b.full("ffn.act")}), "t f, d f -> t d");        // a sum
-    x = b.residual("out", x, b.biased("down", y, "t d, d -> t d"));                                      // [T D]
+    x = b.residual("out", x, added("down", y, "down.dropout"));                                          // [T D]
   }
   b.end_layers();
   return x;

@@ -21,6 +21,7 @@ void parse(const ConfigReader& r, ModelConfig& c) {
   c.eps = r.number("rms_norm_eps", 0, 1, 1e-6);
   c.tied = r.flag("tie_word_embeddings", false);
   c.attention_bias = r.flag("attention_bias", false);
+  c.attention_dropout = r.dropout("attention_dropout", 0);
   r.read_rope(c);
   if (c.H % 2 != 0) fail(Code::bad_file, "[{}] got heads of {}, want an even width: pairs rotate", r.where(), c.H);
   r.only("mlp_bias", {"false"}, "a bias in the feed-forward part");

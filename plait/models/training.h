@@ -14,7 +14,7 @@ struct OptimizerSpec {
 };
 
 struct TrainingGraphs {
-  Graph micro;   // inputs ids, position, sequence, targets [T]; states: weights, "acc." + weight, "acc.loss"
+  Graph micro;   // inputs of build_training; states: weights, "acc." + weight, "acc.loss"
   Graph update;  // inputs count, rate, step (scalars); adamw has states "m." and "v." + weight
   std::vector<std::string> weights;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "plait/comm/local/run_ranks.h"
 
@@ -73,7 +74,9 @@ RankTrainer::RankTrainer(const TrainingPlan& plan, i64 rank, const std::vector<S
   kernels::flush_denormals();
 }
 
-void RankTrainer::micro(const Batch& batch) {
+void RankTrainer::micro(const Batch& batch, i64 step, i64 first) {
+  step_ = step;
+  first_ = first;
   const Symbols s = plan_.symbols(batch);
   micro_.bind(s);
   auto feed = [&](const char* name, const std::vector<std::int32_t>& whole) {
@@ -86,6 +89,12 @@ void RankTrainer::micro(const Batch& batch) {
   feed("position", batch.position);
   feed("sequence", batch.sequence);
   feed("targets", batch.targets);
+  if (plan_.micro->graph.named.count("number") > 0) {
+    std::vector<std::int32_t> number(batch.ids.size());
+    std::iota(number.begin(), number.end(), static_cast<std::int32_t>(first));
+    feed("number", number);
+    feed("step", {static_cast<std::int32_t>(step)});
+  }
   micro_.run(context_);
 }
 
@@ -130,10 +139,11 @@ void train(const TrainingPlan& plan, const Run& run) {
     for (auto& name : plan.weights) run.initial(name, t.state(name));
     if (run.started) run.started(t);
     for (i64 step = 1; step <= run.steps; step++) {
-      i64 count = 0;
+      i64 count = 0, tokens = 0;
       for (auto& b : run.batches(step)) {
-        t.micro(b);
+        t.micro(b, step, tokens);
         count += b.counted();
+        tokens += b.tokens();
       }
       if (run.before_update) run.before_update(t, step);
       t.update(count, run.rate(step), step);

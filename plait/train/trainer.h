@@ -41,11 +41,14 @@ class RankTrainer {
   RankTrainer(const TrainingPlan& plan, i64 rank, const std::vector<Symbols>& bounds, const FindCommunicator& find);
   i64 rank() const { return micro_.program().rank; }
   const View& state(const std::string& name) const { return micro_.state(name); }
-  void micro(const Batch& batch);
-  /// count: tokens of the global batch that count; step from 1.
+  /// step: from 1; first: the number of the batch's first token in the step (dropout knows tokens by it).
+  void micro(const Batch& batch, i64 step, i64 first);
+  /// count: tokens of the global batch that count.
   void update(i64 count, double rate, i64 step);
   double loss() const { return output("loss"); }           // of the last update: the mean over counted tokens
   double norm() const { return output("gradient_norm"); }  // of its mean gradient, before clipping
+  i64 step() const { return step_; }                       // of the last micro-batch
+  i64 first_token() const { return first_; }               // of it, in the step
   Executor& micro_executor() { return micro_; }
   Executor& update_executor() { return update_; }
 
@@ -57,6 +60,7 @@ class RankTrainer {
   kernels::Context context_;
   std::shared_ptr<States> states_;
   Executor micro_, update_;
+  i64 step_ = 0, first_ = 0;
 };
 
 struct Run {

@@ -5,10 +5,13 @@
 // p v ascending in position. Over blocks: M = max m, w = exp(m - M); w l and w o are added as exact sums (exponent 40),
 // the output is their quotient, lse = M + log(sum). A row's bits so depend on its own sequence alone. The gradient
 // recomputes p = exp(score - lse). dq is a chain over all keys; dk and dv are sums whose leaves are a leaf of tokens
-// times a leaf of heads: a chain over heads, then tokens.
+// times a leaf of heads: a chain over heads, then tokens. Dropout multiplies p where it meets v, and its cotangent; the
+// softmax is of all scores.
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
+#include "plait/kernels/reference/mask.h"
 #include "plait/kernels/reference/reference.h"
 #include "plait/kernels/reference/rows.h"
 
@@ -59,6 +62,23 @@ void add_scaled(R* __restrict to, R a, const R* __restrict x, i64 n) {
   for (; i < n; i++) to[i] = std::fma(a, x[i], to[i]);
 }
 
+/// Of ops with dropout: token numbers and step are their last operands.
+template <class R>
+std::optional<Mask<R>> mask_of(const Args& a) {
+  if (a.attrs.count("p") == 0) return {};
+  return Mask<R>(a, a.in[a.in.size() - 2], a.in.back());
+}
+
+/// What one row multiplies its probabilities by; 1 without dropout.
+template <class R>
+struct Kept {
+  const std::optional<Mask<R>>& mask;
+  u64 stream, head;
+  Kept(const std::optional<Mask<R>>& m, i64 t, i64 n)
+      : mask(m), stream(m ? m->row(t) : 0), head(static_cast<u64>(n) << 32) {}
+  R operator()(i64 position) const { return mask ? mask->factor(stream, head | static_cast<u64>(position)) : R(1); }
+};
+
 template <class R>
 bool in_pairs(const Heads<R>& x, const Heads<R>& y) {
   return x.n.dtype == DType::bf16 && y.n.dtype == DType::bf16;
@@ -85,6 +105,7 @@ struct Softmax {
   Heads<R> q, k, v;
   i64 width, group, most_blocks, leaves;
   R scale;
+  std::optional<Mask<R>> mask;
 
   /// leaves: for the overflow test, at least so many.
   Softmax(const Args& a, i64 most_keys, i64 leaves_)
@@ -95,7 +116,8 @@ struct Softmax {
         group(a.group),
         most_blocks(ceil_div(most_keys, kBlock) + 1),
         leaves(leaves_),
-        scale(static_cast<R>(a.attr("scale"))) {}
+        scale(static_cast<R>(a.attr("scale"))),
+        mask(mask_of<R>(a)) {}
 
   /// Memory of one thread.
   i64 scratch_bytes() const {
@@ -111,6 +133,7 @@ struct Softmax {
       *block_o = block_l + most_blocks;
     R *wide = block_o + most_blocks * width, *wide_q = wide + kTogether * width;
     const i64 head = n / group;
+    const Kept<R> kept(mask, t, n);
     const R* query = row_of(q, t, n, width, wide_q);
     i64 blocks = 0;
     R top = -INFINITY, p[kBlock];
@@ -128,7 +151,8 @@ struct Softmax {
       block_l[blocks] = lane_sum<R>(lead + count, [&](R sum, i64 j) { return j < lead ? sum : sum + p[j - lead]; });
       R* o = block_o + blocks * width;
       for (i64 h = 0; h < width; h++) o[h] = 0;
-      for (i64 j = 0; j < count; j++) add_scaled(o, p[j], row_of(v, place(s + j), head, width, wide), width);
+      for (i64 j = 0; j < count; j++)
+        add_scaled(o, p[j] * kept(first + s + j), row_of(v, place(s + j), head, width, wide), width);
       top = std::max(top, m);
       s += count;
     }
@@ -219,13 +243,14 @@ template <class R>
 struct Gradient {
   Heads<R> q, k, v, o, d_o, dq;
   Rows<R> lse;
-  Indices sequence;
+  Indices position, sequence;
   Heads<R> dk, dv;  // offsets only
   Sums<R> dk_sums, dv_sums;
   std::vector<Range> token_leaves, head_leaves;
   Range heads;
   i64 group, width, keys;
   R scale;
+  std::optional<Mask<R>> mask;
 
   explicit Gradient(const Args& a)
       : q(a.in[0]),
@@ -235,6 +260,7 @@ struct Gradient {
         d_o(a.in[5]),
         dq(a.out[0]),
         lse(a.in[4]),
+        position(a.in[6]),
         sequence(a.in[7]),
         dk(a.out[1]),
         dv(a.out[2]),
@@ -246,7 +272,8 @@ struct Gradient {
         group(a.group),
         width(a.in[0].size(2)),
         keys(a.in[1].size(0)),
-        scale(static_cast<R>(a.attr("scale"))) {}
+        scale(static_cast<R>(a.attr("scale"))),
+        mask(mask_of<R>(a)) {}
 
   /// One thread's memory: chains of dk and dv over the keys of a leaf, of dq, scores and d scores, widened rows.
   i64 scratch_numbers() const { return round_up(2 * keys * width + 2 * keys + (kTogether + 4) * width, 16); }
@@ -272,9 +299,11 @@ struct Gradient {
     auto place = [&](i64 s) { return t0 + s; };
     scores_of(qr, k, kv, width, in_pairs(q, k), count, place, c.wide, c.p);
     scores_of(dor, v, kv, width, in_pairs(d_o, v), count, place, c.wide, c.ds);
+    const Kept<R> kept(mask, t, n);
     for (i64 s = 0; s < count; s++) {
-      c.p[s] = exp(c.p[s] * scale - top);
-      c.ds[s] = c.p[s] * (c.ds[s] - delta[0]) * scale;
+      const R p = exp(c.p[s] * scale - top), factor = kept(position(t0 + s));
+      c.ds[s] = p * (c.ds[s] * factor - delta[0]) * scale;
+      c.p[s] = p * factor;
     }
     std::fill_n(c.dq, width, R(0));
     for (i64 s = 0; s < count; s++) {
@@ -335,6 +364,8 @@ template <class R>
 std::vector<Kernel> attention_kernels() {
   return {{"attention", "reference", prepare<R, attention<R>>},
           {"attention_vjp", "reference", prepare<R, attention_vjp<R>>},
+          {"attention_dropout", "reference", prepare<R, attention<R>>},
+          {"attention_dropout_vjp", "reference", prepare<R, attention_vjp<R>>},
           {"attention_paged", "reference", prepare<R, attention_paged<R>>}};
 }
 template std::vector<Kernel> attention_kernels<float>();

@@ -1,8 +1,7 @@
 // Elementwise ops: sums read and added, activations, optimizer steps, constants, dropout.
 #include <array>
 
-#include "plait/base/random.h"
-#include "plait/kernels/reference/loop.h"
+#include "plait/kernels/reference/mask.h"
 #include "plait/kernels/reference/reference.h"
 
 namespace plait::kernels::reference {
@@ -126,21 +125,15 @@ Run gelu_dx(const Args& a) {
   });
 }
 
-/// Key (seed, stream), counter (token number, element of the row).
 template <class R>
 Run dropout(const Args& a) {
-  auto whole = [&](const char* name) { return static_cast<u64>(static_cast<i64>(a.attr(name, 0))); };
-  const double p = a.attr("p");
-  PLAIT_CHECK(p >= 0 && p < 1, "dropout: p is {}", p);
-  return fast([x = Numbers<R>(a.in[0]), number = a.in[1], out = Numbers<R>(a.out[0]), in_box = a.in[0],
-               out_box = a.out[0], rows = a.range(a.out_terms[0][0]), columns = a.range(a.out_terms[0][1]),
-               key = mix64(whole("seed")) ^ (whole("stream") + 1), p, scale = static_cast<R>(1 / (1 - p))](Context&) {
-    for (i64 t = rows.begin; t < rows.end; t++) {
-      auto token = static_cast<u64>(number.as<std::int32_t>()[t - number.box[0].begin]);
+  return fast([x = Rows<R>(a.in[0]), out = Rows<R>(a.out[0]), mask = Mask<R>(a, a.in[1], a.in[2]),
+               tokens = a.range("t"), columns = a.range("d")](Context&) {
+    for (i64 t = tokens.begin; t < tokens.end; t++) {
+      const u64 row = mask.row(t);
       for (i64 d = columns.begin; d < columns.end; d++) {
-        R v = x[(t - in_box.box[0].begin) * in_box.stride(0) + d - in_box.box[1].begin];
-        bool keep = uniform(key, (token << 24) + static_cast<u64>(d)) >= p;
-        out.set((t - out_box.box[0].begin) * out_box.stride(0) + d - out_box.box[1].begin, keep ? v * scale : R(0));
+        const R factor = mask.factor(row, static_cast<u64>(d));
+        out.set(t, d, factor == 0 ? R(0) : x(t, d) * factor);
       }
     }
   });

@@ -517,11 +517,12 @@ TEST(ReferenceDropout, MaskIsAFunctionOfSeedAndPlace) {
   std::vector<i64> number(tokens);
   std::iota(number.begin(), number.end(), 1000);
   Tensor at = indices({0, tokens}, number);
-  auto mask = [&](double seed, double stream, Tensor& out) {
-    Args a = args_of("dropout", "t d, t -> t d", {x, at}, {out});
+  auto mask = [&](double seed, double site, Tensor& out, i64 step = 1) {
+    Tensor now = indices({0, 1}, {step});
+    Args a = args_of("dropout", "t d, t, o -> t d", {x, at, now}, {out});
     a.ranges["t"] = out.box[0];
     a.ranges["d"] = out.box[1];
-    a.attrs = {{"seed", seed}, {"stream", stream}, {"p", 0.2}};
+    a.attrs = {{"seed", seed}, {"site", site}, {"p", 0.2}};
     run(a);
   };
   mask(1, 2, whole);
@@ -533,9 +534,9 @@ TEST(ReferenceDropout, MaskIsAFunctionOfSeedAndPlace) {
     EXPECT_EQ(part.as<float>()[part.at(i)], whole.as<float>()[whole.at(i)]);
     EXPECT_TRUE(part.as<float>()[part.at(i)] == 0 || part.as<float>()[part.at(i)] == 1.25f);
   });
-  auto differ = [&](double seed, double stream) {
+  auto differ = [&](double seed, double site, i64 step = 1) {
     Tensor other(DType::f32, x.box);
-    mask(seed, stream, other);
+    mask(seed, site, other, step);
     i64 n = 0;
     for (i64 i = 0; i < x.elements(); i++) n += other.as<float>()[i] != whole.as<float>()[i] ? 1 : 0;
     return static_cast<double>(n) / static_cast<double>(x.elements());
@@ -544,6 +545,34 @@ TEST(ReferenceDropout, MaskIsAFunctionOfSeedAndPlace) {
   EXPECT_NEAR(differ(2, 2), 0.32, 0.03);  // 2 p (1 - p): independent
   EXPECT_NEAR(differ(1, 3), 0.32, 0.03);
   EXPECT_NEAR(differ(2, 1), 0.32, 0.03);
+  EXPECT_NEAR(differ(1, 2, 2), 0.32, 0.03);
+}
+
+/// Equal scores and v = 1: a row's result is the share of its keys that stay, over 1 - p.
+TEST(ReferenceDropout, OfAttentionKeepsTheMean) {
+  const i64 tokens = 300, heads = 6, width = 2;
+  Tensor q(DType::f32, {{0, tokens}, {0, heads}, {0, width}}), kv(DType::f32, q.box), out(DType::f32, q.box),
+      lse(DType::f32, {{0, tokens}, {0, heads}});
+  for (i64 i = 0; i < q.elements(); i++) q.as<float>()[i] = 0, kv.as<float>()[i] = 1;
+  std::vector<i64> number(tokens);
+  std::iota(number.begin(), number.end(), 0);
+  Tensor at = indices({0, tokens}, number), one = indices({0, tokens}, std::vector<i64>(tokens, 0)),
+         step = indices({0, 1}, {5});
+  auto attend = [&](double p) {
+    Args a = args_of("attention_dropout", "t (k g) h, s k h, s k h, s, s, t, o -> t (k g) h, t (k g)",
+                     {q, kv, kv, at, one, at, step}, {out, lse});
+    a.ranges["kg"] = {0, heads};
+    a.attrs = {{"scale", 1}, {"seed", 1}, {"site", 2}, {"p", p}};
+    run(a);
+    double sum = 0;
+    for (i64 i = 0; i < out.elements(); i++) sum += out.as<float>()[i];
+    return sum / static_cast<double>(out.elements());
+  };
+  EXPECT_NEAR(attend(0.25), 1, 0.01);
+  const float* last = out.as<float>() + (tokens - 1) * heads * width;
+  EXPECT_NE(last[0], last[width]);  // heads have masks of their own
+  EXPECT_EQ(last[0], last[1]);      // a key is kept for all of a head
+  EXPECT_EQ(attend(0), 1);
 }
 
 TEST(Reference, DeclinesWithAReason) {
