@@ -1,4 +1,5 @@
-// plait verify --train: training steps under a plan against one rank: loss, gradients, weights, moments, copies.
+// plait verify --train: training steps under a plan against one rank: every number that a rank makes forward and
+// backward, loss, gradients, weights, moments, copies.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -6,6 +7,7 @@
 #include "plait/io/load_state.h"
 #include "plait/models/random_weights.h"
 #include "plait/train/record.h"
+#include "plait/train/values.h"
 
 namespace plait::cli {
 
@@ -14,6 +16,8 @@ namespace {
 struct Outcome {
   std::vector<train::Comparison> rows;
   train::Recorded got;
+  i64 numbers = 0;
+  std::optional<train::ValueDifference> first_number;
   std::vector<double> oracle_losses;
   bool same = true;
 };
@@ -25,8 +29,7 @@ Outcome run(const io::ModelFiles& files, const Plan& plan, const std::string& dt
   const ModelConfig config = parse_config(files.config(), files.path());
   const BuildOptions build = training_types(dtype);
   const OptimizerSpec spec = optimizer_of(o);
-  auto one = [&](const Plan& under, i64 micro_batches) {
-    train::TrainingPlan p = train::make_training_plan(config, build, spec, under);
+  auto one = [&](const train::TrainingPlan& p, i64 micro_batches, train::Values& values) {
     train::Run r;
     r.steps = o.steps;
     r.batches = [&](i64 step) { return train::random_batches(config.V, step, 6, micro_batches); };
@@ -39,15 +42,21 @@ Outcome run(const io::ModelFiles& files, const Plan& plan, const std::string& dt
         fill_random(name, p.sizes_of(name), part);
       }
     };
+    r.started = [&](train::RankTrainer& t) { values.watch(t); };
     return train::record(p, r);
   };
   Outcome out;
-  const train::Recorded oracle = one(tensor_parallel(1), 1);
-  out.got = one(plan, o.micro_batches);
+  const train::TrainingPlan alone = train::make_training_plan(config, build, spec, tensor_parallel(1)),
+                            many = train::make_training_plan(config, build, spec, plan);
+  train::Values of_one(alone), of_many(many, &of_one);
+  const train::Recorded oracle = one(alone, 1, of_one);
+  out.got = one(many, o.micro_batches, of_many);
+  out.numbers = of_many.compared();
+  out.first_number = of_many.first();
   out.oracle_losses = oracle.losses;
   out.rows = train::compare(out.got, oracle);
   for (auto& c : out.rows) out.same &= c.different == 0;
-  out.same &= out.got.bad_copy.empty();
+  out.same &= out.got.bad_copy.empty() && !out.first_number;
   return out;
 }
 
@@ -64,6 +73,7 @@ nlohmann::ordered_json to_json(const Outcome& r) {
                            {"elements", c.elements},
                            {"different", c.different},
                            {"max_abs", c.max_abs}});
+  j["numbers"] = {{"compared", r.numbers}, {"first_different", r.first_number ? r.first_number->text() : ""}};
   j["copies"] = {{"compared", r.got.copies}, {"first_different", r.got.bad_copy}};
   return j;
 }
@@ -84,6 +94,8 @@ int verify_train(const io::ModelFiles& files, const Plan& tensor, const std::str
                c.max_abs);
   fmt::print("\n{} steps on {} ranks against one; loss {:.9g}, oracle {:.9g}\n", o.steps, plan.world(),
              r.got.losses.back(), r.oracle_losses.back());
+  fmt::print("numbers that ranks make forward and backward: {} parts compared{}\n", r.numbers,
+             r.first_number ? "; first difference: " + r.first_number->text() : ", all equal");
   fmt::print("values that several ranks hold: {} parts compared{}\n", r.got.copies,
              r.got.bad_copy.empty() ? ", all equal" : "; first difference: " + r.got.bad_copy);
   for (auto& c : r.rows)
