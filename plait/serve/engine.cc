@@ -57,6 +57,13 @@ std::shared_ptr<States> weight_memory(const ServingPlan& plan, i64 rank) {
   return states;
 }
 
+/// Along which the whole world lies. Not axes of one rank: equal groups are one, and a rank joins it once.
+std::vector<bool> all_axes(const Plan& plan) {
+  std::vector<bool> all;
+  for (auto& a : plan.axes) all.push_back(a.size > 1);
+  return all;
+}
+
 }  // namespace
 
 std::vector<int> allowed_cpus() {
@@ -88,8 +95,7 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
             return it == communicators_.end() ? nullptr : it->second.get();
           },
           weight_memory(plan, rank)),
-      all_(plan.world() > 1 ? communicators_.at(std::vector<bool>(plan.options.plan.axes.size(), true)).get()
-                            : nullptr),
+      all_(plan.world() > 1 ? communicators_.at(all_axes(plan.options.plan)).get() : nullptr),
       symbols_(plan.bounds) {
   kernels::flush_denormals();
   if (options.fault && options.fault->rank == rank) {
@@ -236,7 +242,7 @@ std::vector<std::string> Engine::collect(const std::function<std::string(Session
   for (i64 r = 0; r < plan_.world() && plan_.world() > 1; r++) local.names.push_back(mesh.describe(r));
   comm::LocalWorld world(plan_.world(), local);
   auto axes = communicating_axes(*plan_.sharded);
-  std::vector<bool> all(mesh.axes().size(), true);
+  const std::vector<bool> all = all_axes(plan_.options.plan);
   if (std::find(axes.begin(), axes.end(), all) == axes.end()) axes.push_back(all);
   std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(plan_.world()));
   for (i64 r = 0; r < plan_.world() && plan_.world() > 1; r++)
