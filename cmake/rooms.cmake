@@ -1,8 +1,16 @@
-# plait_room(NAME [USES rooms...] [LINK targets...]): the sources of plait/NAME become an object library (so that ops,
-# models and kernels may register themselves and no linker drops them), its *_test.cc one test program that links the
-# room, the rooms it uses and theirs. Missing or empty rooms are skipped.
+# plait_room(NAME [USES rooms...] [LINK targets...] [FLAGS flags...]): the sources of plait/NAME become an object
+# library (so that ops, models and kernels may register themselves and no linker drops them), its *_test.cc (and
+# test_*.cc that they share) one test program that links the room, the rooms it uses and theirs. Missing or empty rooms
+# are skipped.
 # A file named *_avx2.cc, *_avx512.cc or *_avx512bf16.cc is compiled for that instruction set.
 #
+# Tests and commands spend their time in the rooms, so they are compiled with less care: a quarter of the time or more.
+set(PLAIT_QUICK $<$<CONFIG:Release>:-O1>)
+set(PLAIT_TEST_FLAGS ${PLAIT_QUICK})
+if(PLAIT_SANITIZE)
+  set(PLAIT_TEST_FLAGS -O0)
+endif()
+
 # PLAIT_PCH: the headers of other people that most files include are read once, for rooms and for tests. Saves a
 # fifth of a clean build; not with ccache, which does not keep such objects.
 if(CMAKE_CXX_COMPILER_LAUNCHER)
@@ -12,10 +20,10 @@ else()
 endif()
 option(PLAIT_PCH "Precompiled headers" ${PLAIT_PCH_DEFAULT})
 if(PLAIT_PCH)
-  set(plait_pch_headers <fmt/format.h> <algorithm> <functional> <map> <memory> <string> <vector>)
+  set(plait_pch_headers <fmt/format.h> <nlohmann/json.hpp> <algorithm> <functional> <map> <memory> <string> <vector>)
   file(WRITE ${CMAKE_BINARY_DIR}/plait_pch.cc "")
   add_library(plait_pch OBJECT ${CMAKE_BINARY_DIR}/plait_pch.cc)
-  target_link_libraries(plait_pch PRIVATE plait_flags)
+  target_link_libraries(plait_pch PRIVATE plait_flags nlohmann_json::nlohmann_json)
   # GCC 12 warns of std::string itself where it comes from a precompiled header (bug 105651).
   target_compile_options(plait_flags INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow
                                                -Wno-stringop-overread)
@@ -23,7 +31,8 @@ if(PLAIT_PCH)
   if(PLAIT_TESTS)
     find_package(GTest REQUIRED)
     add_library(plait_test_pch OBJECT ${CMAKE_BINARY_DIR}/plait_pch.cc)
-    target_link_libraries(plait_test_pch PRIVATE plait_flags GTest::gtest GTest::gmock)
+    target_link_libraries(plait_test_pch PRIVATE plait_flags nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
+    target_compile_options(plait_test_pch PRIVATE ${PLAIT_TEST_FLAGS})
     target_precompile_headers(plait_test_pch PRIVATE ${plait_pch_headers} <gmock/gmock.h> <gtest/gtest.h>)
   endif()
 endif()
@@ -33,11 +42,11 @@ set(PLAIT_ROOMS "" CACHE INTERNAL "")
 set(PLAIT_LIBRARIES "" CACHE INTERNAL "")
 
 function(plait_room name)
-  cmake_parse_arguments(R "" "" "USES;LINK" ${ARGN})
+  cmake_parse_arguments(R "" "" "USES;LINK;FLAGS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plait/${name}/*.cc)
   set(tests ${sources})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "(_test|main)\\.cc$")
+  list(FILTER tests INCLUDE REGEX "(_test|/test_[a-z_]+)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "(_test|/test_[a-z_]+|main)\\.cc$")
   foreach(source ${sources})
     if(source MATCHES "_avx(2|512|512bf16)\\.cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
@@ -59,6 +68,7 @@ function(plait_room name)
   if(sources)
     add_library(plait_${name} OBJECT ${sources})
     target_link_libraries(plait_${name} PUBLIC plait_flags ${links})
+    target_compile_options(plait_${name} PRIVATE ${R_FLAGS})
     if(PLAIT_PCH)
       target_precompile_headers(plait_${name} REUSE_FROM plait_pch)
     endif()
@@ -78,9 +88,7 @@ function(plait_room name)
     endforeach()
     target_link_libraries(${name}_test PRIVATE plait_flags ${links} GTest::gtest GTest::gtest_main GTest::gmock)
     add_dependencies(room_tests ${name}_test)
-    if(PLAIT_SANITIZE)
-      target_compile_options(${name}_test PRIVATE -O0)  # half the time to build; the rooms do the work
-    endif()
+    target_compile_options(${name}_test PRIVATE ${PLAIT_TEST_FLAGS})
     if(PLAIT_PCH)
       target_precompile_headers(${name}_test REUSE_FROM plait_test_pch)
     endif()

@@ -1,6 +1,8 @@
 // Faults that users of other engines reported (docs/testing.md lists them by case), tried on loading and generating.
 #include <gmock/gmock.h>
 
+#include "plait/io/json_text.h"
+#include "plait/models/random_weights.h"
 #include "plait/serve/test_models.h"
 
 namespace plait::serve {
