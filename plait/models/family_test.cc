@@ -5,21 +5,15 @@
 
 #include <chrono>
 
+#include "plait/models/test_configs.h"
+
 namespace plait {
 namespace {
 
 using testing::HasSubstr;
 
-ModelConfig small_llama() {
-  ModelConfig c;
-  c.family = "llama";
-  c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 3, c.max_positions = 256;
-  c.tied = true;
-  return c;
-}
-
-ModelConfig small_gpt2() {
-  ModelConfig c = small_llama();
+ModelConfig wide_gpt2() {
+  ModelConfig c = small_llama(3);
   c.family = "gpt2";
   c.K = 9, c.F = 288, c.max_positions = 64;
   c.attention_bias = true;
@@ -50,7 +44,7 @@ std::map<std::string, int> counts(const Graph& g) {
 }
 
 TEST(Family, LlamaLayer) {
-  Graph g = build_serving(small_llama(), {.compute = DType::bf16});
+  Graph g = build_serving(small_llama(3), {.compute = DType::bf16});
   g.verify();
   EXPECT_EQ(layer_text(g, 1, "layers.1."),
             "rms_norm layers.0.out[TD], attention_norm[D] -> attention.in[TD] bf16\n"
@@ -84,7 +78,7 @@ TEST(Family, LlamaLayer) {
 }
 
 TEST(Family, Gpt2Layer) {
-  Graph g = build_serving(small_gpt2(), {.compute = DType::bf16});
+  Graph g = build_serving(wide_gpt2(), {.compute = DType::bf16});
   g.verify();
   EXPECT_EQ(layer_text(g, 1, "layers.1."),
             "layer_norm layers.0.out[TD], attention_norm[D], attention_norm.bias[D] -> attention.in[TD] bf16\n"
@@ -118,7 +112,7 @@ TEST(Family, Gpt2Layer) {
 }
 
 TEST(Family, RopeScalingAndBiasesReachTheGraph) {
-  ModelConfig c = small_llama();
+  ModelConfig c = small_llama(3);
   c.rope_scaling = RopeScaling{8, 1, 4, 8192};
   c.rope_base = 500000;
   c.attention_bias = true;
@@ -135,7 +129,7 @@ TEST(Family, RopeScalingAndBiasesReachTheGraph) {
 }
 
 TEST(Family, Training) {
-  for (const ModelConfig& c : {small_llama(), small_gpt2()}) {
+  for (const ModelConfig& c : {small_llama(3), wide_gpt2()}) {
     Graph g = build_training(c, {.compute = DType::f64, .real = DType::f64, .sum = DType::i128});
     g.verify();
     const ValueId loss = g.nodes.back().out[0];
@@ -173,7 +167,7 @@ TEST(Family, DropoutIsOfTrainingAlone) {
 
 TEST(Family, Leaves) {
   auto leaf = [](i64 F, i64 V, i64 H, bool quantized, char dim) {
-    ModelConfig c = small_llama();
+    ModelConfig c = small_llama(3);
     c.F = F, c.V = V, c.H = H;
     BuildOptions o;
     if (quantized) o.weight_dtype = [](const std::string&) { return DType::q4_1; };
@@ -190,13 +184,13 @@ TEST(Family, Leaves) {
   EXPECT_EQ(leaf(208, 257, 8, true, 'N'), 4);
   EXPECT_EQ(leaf(208, 257, 64, true, 'N'), 1);
   EXPECT_EQ(leaf(208, 257, 80, true, 'N'), 2);
-  EXPECT_EQ(leaf_table(small_llama(), {.leaves = {{'T', 4}}}).at('T').leaf, 4);
+  EXPECT_EQ(leaf_table(small_llama(3), {.leaves = {{'T', 4}}}).at('T').leaf, 4);
 }
 
 TEST(Family, DtypesOfWeights) {
-  Graph g = build_serving(small_llama(), {.compute = DType::bf16, .weight_dtype = [](const std::string& state) {
-                                            return state == "embedding" ? DType::q8_0 : DType::q4_1;
-                                          }});
+  Graph g = build_serving(small_llama(3), {.compute = DType::bf16, .weight_dtype = [](const std::string& state) {
+                                             return state == "embedding" ? DType::q8_0 : DType::q4_1;
+                                           }});
   g.verify();
   auto dtype = [&](const char* name) { return g.at(g.named.at(name)).dtype; };
   EXPECT_EQ(dtype("embedding"), DType::q8_0);
@@ -206,7 +200,7 @@ TEST(Family, DtypesOfWeights) {
 }
 
 TEST(Family, UnknownFamily) {
-  ModelConfig c = small_llama();
+  ModelConfig c = small_llama(3);
   c.family = "bloom";
   try {
     build_serving(c, {});
@@ -215,7 +209,7 @@ TEST(Family, UnknownFamily) {
 }
 
 TEST(Family, TheLargestModelBuildsQuickly) {
-  ModelConfig c = small_llama();
+  ModelConfig c = small_llama(3);
   c.D = 16384, c.N = 128, c.K = 8, c.H = 128, c.F = 53248, c.V = 128256, c.layers = 126;
   c.tied = false;
   const auto start = std::chrono::steady_clock::now();

@@ -7,6 +7,7 @@
 
 #include "plait/models/family.h"
 #include "plait/models/random_weights.h"
+#include "plait/models/test_configs.h"
 
 namespace plait {
 namespace {
@@ -15,9 +16,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 ModelConfig llama() {
-  ModelConfig c;
-  c.family = "llama";
-  c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 12, c.max_positions = 256;
+  ModelConfig c = small_llama(12);
+  c.max_positions = 256;
+  c.tied = false;
   c.attention_bias = true;
   return c;
 }

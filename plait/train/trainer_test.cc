@@ -7,30 +7,14 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "plait/base/random.h"
 #include "plait/models/random_weights.h"
+#include "plait/models/test_configs.h"
 
 namespace plait::train {
 namespace {
-
-ModelConfig small_llama() {
-  ModelConfig c;
-  c.family = "llama";
-  c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 2, c.max_positions = 64;
-  c.tied = true;
-  return c;
-}
-
-ModelConfig small_gpt2() {
-  ModelConfig c;
-  c.family = "gpt2";
-  c.D = 40, c.N = 5, c.K = 5, c.H = 8, c.F = 160, c.V = 97, c.layers = 2, c.max_positions = 64;
-  c.tied = c.attention_bias = true;
-  return c;
-}
 
 struct Experiment {
   ModelConfig config;
