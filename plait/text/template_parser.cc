@@ -1,6 +1,7 @@
 #include "plait/text/template_parser.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 namespace plait::text::tmpl {
@@ -8,6 +9,11 @@ namespace plait::text::tmpl {
 namespace {
 
 using Kind = Expression::Kind;
+
+// Left-associative operators by precedence, loosest first. Between `and` and `+` stand `not` and comparisons.
+constexpr std::array<std::string_view, 4> kBinary[] = {{"or"}, {"and"}, {"+", "-"}, {"~"}, {"*", "/", "//", "%"},
+                                                       {"**"}};
+constexpr size_t kAnd = 1;
 
 class Parser {
  public:
@@ -74,13 +80,6 @@ class Parser {
       fail(Code::bad_file, "[chat template:{}] got an expression of more than {} levels", parent.line, kMaxNesting);
     parent.children.push_back(std::move(child));
   }
-  ExpressionPtr binary(std::string op, int line, ExpressionPtr left, ExpressionPtr right) {
-    auto e = make(Kind::binary, line, std::move(op));
-    adopt(*e, std::move(left));
-    adopt(*e, std::move(right));
-    return e;
-  }
-
   Body parse_body(std::initializer_list<std::string_view> ends, int loops);
   std::unique_ptr<Statement> parse_statement(int loops);
   void parse_if(Statement& s, int loops);
@@ -89,14 +88,9 @@ class Parser {
   std::vector<std::string> parse_targets();
 
   ExpressionPtr parse_expression();
-  ExpressionPtr parse_or();
-  ExpressionPtr parse_and();
+  ExpressionPtr parse_binary(size_t level = 0);
   ExpressionPtr parse_not();
   ExpressionPtr parse_comparison();
-  ExpressionPtr parse_sum();
-  ExpressionPtr parse_concat();
-  ExpressionPtr parse_product();
-  ExpressionPtr parse_power();
   ExpressionPtr parse_unary(bool with_filter);
   ExpressionPtr parse_primary();
   ExpressionPtr parse_postfix(ExpressionPtr e);
@@ -194,7 +188,7 @@ void Parser::parse_for(Statement& s, int loops) {
   s.kind = Statement::Kind::for_;
   s.targets = parse_targets();
   if (!take_name("in")) wrong(peek(), "got " + shown(peek()) + ", want \"in\"");
-  s.value = parse_or();  // a conditional would take the `if` of the loop
+  s.value = parse_binary();  // a conditional would take the `if` of the loop
   if (is_op(",")) wrong(peek(), "got a tuple to iterate without brackets, which is not supported");
   if (take_name("if")) s.condition = parse_expression();
   if (is_name("recursive")) wrong(peek(), "got a recursive loop, which is not supported");
@@ -243,31 +237,32 @@ ExpressionPtr Parser::parse_tuple_or_expression() {
 
 ExpressionPtr Parser::parse_expression() {
   Nested nested(*this);
-  ExpressionPtr value = parse_or();
+  ExpressionPtr value = parse_binary();
   while (is_name("if")) {
     auto e = make(Kind::conditional, next().line);
     adopt(*e, std::move(value));
-    adopt(*e, parse_or());
+    adopt(*e, parse_binary());
     adopt(*e, take_name("else") ? parse_expression() : nullptr);
     value = std::move(e);
   }
   return value;
 }
 
-ExpressionPtr Parser::parse_or() {
-  ExpressionPtr left = parse_and();
-  while (is_name("or")) {
-    const int line = next().line;
-    left = binary("or", line, std::move(left), parse_and());
-  }
-  return left;
-}
-
-ExpressionPtr Parser::parse_and() {
-  ExpressionPtr left = parse_not();
-  while (is_name("and")) {
-    const int line = next().line;
-    left = binary("and", line, std::move(left), parse_not());
+ExpressionPtr Parser::parse_binary(size_t level) {
+  auto operand = [&] {
+    return level + 1 == std::size(kBinary) ? parse_unary(true) : level == kAnd ? parse_not() : parse_binary(level + 1);
+  };
+  auto joins = [&](const Token& t) {
+    return (t.kind == Token::Kind::op || t.kind == Token::Kind::name) &&
+           std::find(kBinary[level].begin(), kBinary[level].end(), t.text) != kBinary[level].end();
+  };
+  ExpressionPtr left = operand();
+  while (joins(peek())) {
+    const Token op = next();
+    auto e = make(Kind::binary, op.line, op.text);
+    adopt(*e, std::move(left));
+    adopt(*e, operand());
+    left = std::move(e);
   }
   return left;
 }
@@ -281,7 +276,7 @@ ExpressionPtr Parser::parse_not() {
 }
 
 ExpressionPtr Parser::parse_comparison() {
-  ExpressionPtr left = parse_sum();
+  ExpressionPtr left = parse_binary(kAnd + 1);
   ExpressionPtr chain;
   for (;;) {
     std::string op;
@@ -299,45 +294,9 @@ ExpressionPtr Parser::parse_comparison() {
       adopt(*chain, std::move(left));
     }
     chain->ops.push_back(op);
-    adopt(*chain, parse_sum());
+    adopt(*chain, parse_binary(kAnd + 1));
   }
   return chain ? std::move(chain) : std::move(left);
-}
-
-ExpressionPtr Parser::parse_sum() {
-  ExpressionPtr left = parse_concat();
-  while (is_op("+") || is_op("-")) {
-    const Token op = next();
-    left = binary(op.text, op.line, std::move(left), parse_concat());
-  }
-  return left;
-}
-
-ExpressionPtr Parser::parse_concat() {
-  ExpressionPtr left = parse_product();
-  while (is_op("~")) {
-    const int line = next().line;
-    left = binary("~", line, std::move(left), parse_product());
-  }
-  return left;
-}
-
-ExpressionPtr Parser::parse_product() {
-  ExpressionPtr left = parse_power();
-  while (is_op("*") || is_op("/") || is_op("//") || is_op("%")) {
-    const Token op = next();
-    left = binary(op.text, op.line, std::move(left), parse_power());
-  }
-  return left;
-}
-
-ExpressionPtr Parser::parse_power() {
-  ExpressionPtr left = parse_unary(true);
-  while (is_op("**")) {
-    const int line = next().line;
-    left = binary("**", line, std::move(left), parse_unary(true));
-  }
-  return left;
 }
 
 ExpressionPtr Parser::parse_unary(bool with_filter) {
