@@ -44,8 +44,8 @@ void add_run_options(OptionList& options, ModelOptions& o) {
                  "Ranks are threads of one process (thread), or processes (process)");
   options.group("Debugging");
   options.add("--fault", o.fault,
-              "Put a fault into a rank: rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, wo, "
-              "all_reduce");
+              "Put a fault into a rank: rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, "
+              "step:2, wo, all_reduce");
 }
 
 namespace {
@@ -100,7 +100,7 @@ serve::EngineOptions engine_options(const ModelOptions& o) {
   if (!(o.deadline_s > 0) || o.deadline_s > 86400)
     fail(Code::usage, "--deadline {}: want seconds, up to a day", o.deadline_s);
   e.processes = o.ranks == "process";
-  if (!o.fault.empty()) e.fault = serve::parse_fault(o.fault);
+  if (!o.fault.empty()) e.fault = parse_fault(o.fault);
   e.stuck = [](const Error& error) {
     std::fprintf(stderr, "plait: %s\n", error.what());
     _exit(static_cast<int>(error.code()));

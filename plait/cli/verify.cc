@@ -82,10 +82,10 @@ nlohmann::ordered_json to_json(const serve::VerifyResult& r) {
 }
 
 int verify(const Options& o) {
-  if (o.model.ranks != "thread" || !o.model.fault.empty())
-    fail(Code::usage, "verify compares values in one memory: want --ranks thread, and no --fault");
   io::ModelFiles files(o.model.model);
-  if (o.train.train) return verify_train(files, plan_of(o.model), o.model.serving.dtype, o.train, o.json);
+  if (o.train.train) return verify_train(files, o.model, o.train, o.json);
+  if (o.model.ranks != "thread" || !o.model.fault.empty())
+    fail(Code::usage, "verify without --train compares values in one memory: want --ranks thread, and no --fault");
   auto tokenizer = open_tokenizer(files);
   serve::VerifyRequest q;
   q.prompt = tokenizer->encode(o.prompt, {.add_special = true, .parse_special = false});
@@ -148,7 +148,10 @@ void add_verify(Program& p) {
   options.footer(
       "Examples:\n  plait verify SmolLM2-135M-Instruct.Q4_1 -tp 2\n  plait verify model.gguf --tensor-split 3,1 "
       "--dtype bf16 --json");
-  options.chosen([&p, o] { p.chosen = [o] { return verify(*o); }; });
+  options.chosen([&p, o] {
+    p.chosen = [o] { return verify(*o); };
+    p.processes = o->train.train && o->model.ranks == "process";
+  });
 }
 
 }  // namespace plait::cli

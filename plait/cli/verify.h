@@ -9,7 +9,6 @@ struct TrainVerifyOptions : TrainLayout {
 };
 
 /// Prints the comparison; 0 when all bits are the same, else 1.
-int verify_train(const io::ModelFiles& files, const Plan& tensor, const std::string& dtype, const TrainVerifyOptions& o,
-                 bool json);
+int verify_train(const io::ModelFiles& files, const ModelOptions& model, const TrainVerifyOptions& o, bool json);
 
 }  // namespace plait::cli

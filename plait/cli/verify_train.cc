@@ -22,15 +22,19 @@ struct Outcome {
   bool same = true;
 };
 
-Outcome run(const io::ModelFiles& files, const Plan& plan, const std::string& dtype, const TrainVerifyOptions& o) {
+Outcome run(const io::ModelFiles& files, const Plan& plan, const ModelOptions& model, const TrainVerifyOptions& o) {
   if (o.steps < 1 || o.steps > 1000) fail(Code::usage, "--steps {}: want 1 to 1000", o.steps);
   if (o.micro_batches < 1 || o.micro_batches > 6)
     fail(Code::usage, "--micro-batches {}: want 1 to 6, a step has 6 documents", o.micro_batches);
   const ModelConfig config = parse_config(files.config(), files.path());
-  const BuildOptions build = training_types(dtype);
+  const BuildOptions build = training_types(model.serving.dtype);
   const OptimizerSpec spec = optimizer_of(o);
-  auto one = [&](const train::TrainingPlan& p, i64 micro_batches, train::Values& values) {
+  const serve::EngineOptions how = engine_options(model);
+  auto one = [&](const train::TrainingPlan& p, i64 micro_batches, train::Values& values, bool oracle) {
     train::Run r;
+    r.deadline_s = how.deadline_s;
+    r.stuck = how.stuck;
+    if (!oracle) r.processes = how.processes, r.fault = how.fault;
     r.steps = o.steps;
     r.batches = [&](i64 step) { return train::random_batches(config.V, step, 6, micro_batches); };
     r.rate = [](i64) { return 1e-3; };
@@ -43,14 +47,18 @@ Outcome run(const io::ModelFiles& files, const Plan& plan, const std::string& dt
       }
     };
     r.started = [&](train::RankTrainer& t) { values.watch(t); };
-    return train::record(p, r);
+    r.result = [&](train::RankTrainer& t) { return r.processes && t.rank() > 0 ? values.told() : std::string(); };
+    train::Recorded recorded = train::record(p, r);
+    for (auto& told : recorded.results)
+      if (!told.empty()) values.hear(told);
+    return recorded;
   };
   Outcome out;
   const train::TrainingPlan alone = train::make_training_plan(config, build, spec, tensor_parallel(1)),
                             many = train::make_training_plan(config, build, spec, plan);
   train::Values of_one(alone), of_many(many, &of_one);
-  const train::Recorded oracle = one(alone, 1, of_one);
-  out.got = one(many, o.micro_batches, of_many);
+  const train::Recorded oracle = one(alone, 1, of_one, true);
+  out.got = one(many, o.micro_batches, of_many, false);
   out.numbers = of_many.compared();
   out.first_number = of_many.first();
   out.oracle_losses = oracle.losses;
@@ -80,10 +88,9 @@ nlohmann::ordered_json to_json(const Outcome& r) {
 
 }  // namespace
 
-int verify_train(const io::ModelFiles& files, const Plan& tensor, const std::string& dtype, const TrainVerifyOptions& o,
-                 bool json) {
-  const Plan plan = training_plan(o, tensor);
-  const Outcome r = run(files, plan, dtype, o);
+int verify_train(const io::ModelFiles& files, const ModelOptions& model, const TrainVerifyOptions& o, bool json) {
+  const Plan plan = training_plan(o, plan_of(model));
+  const Outcome r = run(files, plan, model, o);
   if (json) {
     fmt::print("{}\n", to_json(r).dump(2));
     return r.same ? 0 : 1;

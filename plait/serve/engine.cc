@@ -99,8 +99,8 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
       symbols_(plan.bounds) {
   kernels::flush_denormals();
   if (options.fault && options.fault->rank == rank) {
-    fault_.emplace(*options.fault, executor_.program());
-    executor_.before_calls([this](size_t call) { fault_->before_call(call); });
+    fault_.emplace(*options.fault, std::initializer_list{&executor_.program()}, "sample");
+    executor_.before_calls([this](size_t call) { fault_->before_call(0, call); });
   }
   enter("load", 0);
   double t0 = now_s();
@@ -219,11 +219,7 @@ Engine::Engine(const io::ModelFiles& files, ServingPlan plan, EngineOptions opti
     : files_(files), plan_(std::move(plan)), options_(options), threads_(threads_of(options, plan_.world())) {
   if (!files.has_weights()) fail(Code::bad_file, "[{}] a config without weights: nothing to run", files.path());
   io::check_files(files, plan_.config, weights_of(plan_.sharded->graph));
-  if (!options_.fault) return;
-  if (options_.fault->rank >= plan_.world())
-    fail(Code::usage, "--fault: got rank {}, there are {} ranks", options_.fault->rank, plan_.world());
-  if (options_.fault->needs_process() && !options_.processes)
-    fail(Code::usage, "--fault: a thread cannot exit or be killed without the others: want --ranks process");
+  if (options_.fault) options_.fault->check(plan_.world(), options_.processes, {"load", "prefill", "decode"});
 }
 
 void Engine::run(const std::function<void(Session&)>& f) {

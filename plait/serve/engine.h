@@ -6,8 +6,8 @@
 #include <span>
 
 #include "plait/comm/local/local_world.h"
+#include "plait/exec/fault.h"
 #include "plait/kernels/sample.h"
-#include "plait/serve/fault.h"
 #include "plait/serve/serving_plan.h"
 
 namespace plait::serve {

@@ -8,6 +8,7 @@
 #include "plait/base/hash.h"
 #include "plait/models/family.h"
 #include "plait/tensor/copy.h"
+#include "plait/tensor/element.h"
 
 namespace plait::serve {
 
@@ -15,25 +16,6 @@ namespace {
 
 /// Copies of what the oracle made: by run and logical value.
 using Record = std::map<std::pair<i64, ValueId>, Tensor>;
-
-double number(const View& v, i64 i) {
-  switch (v.dtype) {
-    case DType::f32:
-      return v.as<float>()[i];
-    case DType::f64:
-      return v.as<double>()[i];
-    case DType::bf16:
-      return static_cast<float>(v.as<bf16>()[i]);
-    case DType::i32:
-      return v.as<std::int32_t>()[i];
-    case DType::i64:
-      return static_cast<double>(v.as<i64>()[i]);
-    case DType::i128:
-      return static_cast<double>(v.as<i128>()[i]);
-    default:
-      PLAIT_CHECK(false, "no number in {}", name_of(v.dtype));
-  }
-}
 
 bool is_complete(const Placement& p) {
   return std::all_of(p.begin(), p.end(), [](const AxisPlace& a) { return a.join == Joined::copy; });
@@ -61,7 +43,6 @@ struct Verifier {
 
   void compare(i64 run, i64 step, i64 rank, const std::string& label, const std::string& op, i64 layer, const View& got,
                const View& want) {
-    const i64 width = bytes_of(got.dtype, 1);
     i64 different = 0, elements = 0;
     double max_abs = 0, max_want = 0;
     std::optional<Difference> first;
@@ -70,9 +51,7 @@ struct Verifier {
       elements++;
       const double w = number(want, b);
       max_want = std::max(max_want, std::fabs(w));
-      if (std::memcmp(got.as<std::byte>() + a * width, want.as<std::byte>() + b * width, static_cast<size_t>(width)) ==
-          0)
-        return;
+      if (same_bits(got, a, want, b)) return;
       const double g = number(got, a);
       max_abs = std::max(max_abs, std::isnan(g - w) ? INFINITY : std::fabs(g - w));
       if (different++ == 0)
@@ -159,7 +138,7 @@ struct Verifier {
     std::optional<Difference> first;
     for (auto& [name, kept] : caches) {
       const View &got = s.executor().state(name), &want = kept.first;
-      const i64 width = bytes_of(got.dtype, 1), heads = got.size(1), all = want.size(1), H = got.size(2), pages = page;
+      const i64 heads = got.size(1), all = want.size(1), H = got.size(2), pages = page;
       const i64 unit = got.layout == Layout::pages ? pages * H : H;  // elements of a head's stretch
       const i64 stretches = got.layout == Layout::pages ? ceil_div(positions, pages) : positions;
       for (i64 i = 0; i < stretches; i++)
@@ -167,9 +146,7 @@ struct Verifier {
           const i64 a = (i * heads + h) * unit, b = (i * all + got.box[1].begin + h) * unit;
           compared += unit;
           for (i64 e = 0; e < unit; e++)
-            if (std::memcmp(got.as<std::byte>() + (a + e) * width, want.as<std::byte>() + (b + e) * width,
-                            static_cast<size_t>(width)) != 0 &&
-                different++ == 0)
+            if (!same_bits(got, a + e, want, b + e) && different++ == 0)
               first = Difference{name,
                                  "kv_write",
                                  "cache",

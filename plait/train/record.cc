@@ -2,100 +2,108 @@
 
 #include <cmath>
 #include <cstring>
-#include <mutex>
 
 #include "plait/base/random.h"
-#include "plait/tensor/copy.h"
+#include "plait/tensor/element.h"
 
 namespace plait::train {
 
 namespace {
 
-double number(const View& v, i64 i) {
-  switch (v.dtype) {
-    case DType::f32:
-      return v.as<float>()[i];
-    case DType::f64:
-      return v.as<double>()[i];
-    case DType::bf16:
-      return static_cast<float>(v.as<bf16>()[i]);
-    case DType::i64:
-      return static_cast<double>(v.as<i64>()[i]);
-    case DType::i128:
-      return static_cast<double>(v.as<i128>()[i]);
-    default:
-      PLAIT_CHECK(false, "no number in {}", name_of(v.dtype));
-  }
+/// What every rank keeps of a step, in this order; `state` empty: what the host reads of the update.
+struct Kept {
+  std::string kind, name, state;
+};
+
+std::vector<Kept> kept_before_update(const TrainingPlan& plan, bool gradients) {
+  std::vector<Kept> all;
+  for (auto& w : plan.weights)
+    if (gradients) all.push_back({"gradient", w, "acc." + w});
+  return all;
 }
 
-bool same_bits(const View& a, i64 i, const View& b, i64 k) {
-  const auto w = bytes_of(a.dtype, 1);
-  return std::memcmp(a.as<std::byte>() + i * w, b.as<std::byte>() + k * w, static_cast<size_t>(w)) == 0;
+std::vector<Kept> kept_after_update(const TrainingPlan& plan, bool last) {
+  std::vector<Kept> all{{"loss", "loss", ""}, {"gradient_norm", "gradient_norm", ""}};
+  if (!last) return all;
+  for (auto& w : plan.weights) {
+    all.push_back({"weight", w, w});
+    for (const char* moment : {"m.", "v."})
+      if (plan.update->graph.named.count(moment + w) > 0) all.push_back({"moment", moment + w, moment + w});
+  }
+  return all;
+}
+
+/// The value of the update graph.
+ValueId value_of(const Graph& g, const Kept& k) {
+  if (!k.state.empty()) return g.named.at(k.state);
+  for (auto& n : g.nodes)
+    if (n.attrs.label == k.name) return n.out[0];
+  PLAIT_CHECK(false, "no {} in graph {}", k.name, g.name);
 }
 
 }  // namespace
 
 Recorded record(const TrainingPlan& plan, Run run, bool gradients_of_all_steps) {
-  struct Parts {
-    std::string kind, name, state;
-    i64 step;
-    std::map<i64, Tensor> of;  // by rank
-  };
-  std::mutex lock;
-  std::map<std::pair<i64, std::string>, Parts> gathered;  // by step and name
-  Recorded out;
-  out.losses.assign(static_cast<size_t>(run.steps), 0);
-  out.norms = out.losses;
-  auto keep = [&](RankTrainer& t, const char* kind, const std::string& name, const std::string& state, i64 step) {
-    Tensor copy = copy_of(t.state(state));
-    std::lock_guard guard(lock);
-    Parts& p = gathered[{step, fmt::format("{} {}", kind, name)}];
-    p.kind = kind, p.name = name, p.state = state, p.step = step;
-    p.of.insert_or_assign(t.rank(), std::move(copy));
-  };
-  run.before_update = [&](RankTrainer& t, i64 step) {
-    if (step < run.steps && !gradients_of_all_steps) return;
-    for (auto& w : plan.weights) keep(t, "gradient", w, "acc." + w, step);
-  };
-  run.after_update = [&](RankTrainer& t, i64 step) {
-    if (t.rank() == 0) {
-      std::lock_guard guard(lock);
-      out.losses[static_cast<size_t>(step) - 1] = t.loss();
-      out.norms[static_cast<size_t>(step) - 1] = t.norm();
-      for (const char* scalar : {"loss", "gradient_norm"})
-        out.entries.push_back({scalar, scalar, step, copy_of(t.update_executor().output(scalar))});
-    }
-    if (step < run.steps) return;
-    for (auto& w : plan.weights) {
-      keep(t, "weight", w, w, step);
-      for (const char* moment : {"m.", "v."})
-        if (plan.update->graph.named.count(moment + w) > 0) keep(t, "moment", moment + w, moment + w, step);
+  const ShardedGraph& g = *plan.update;
+  const auto ranks = static_cast<size_t>(g.plan.world());
+  // A rank appends the bytes of its parts; they are taken apart in the same order.
+  std::vector<std::string> parts(ranks);
+  auto keep = [&](RankTrainer& t, const std::vector<Kept>& what) {
+    for (auto& k : what) {
+      const View v = k.state.empty() ? t.update_executor().output(k.name) : t.state(k.state);
+      if (v.elements() == 0) continue;
+      parts[static_cast<size_t>(t.rank())].append(v.as<char>(), static_cast<size_t>(bytes_of(v.dtype, v.elements())));
     }
   };
-  train(plan, run);
+  auto gradients = [&](i64 step) { return step == run.steps || gradients_of_all_steps; };
+  run.before_update = [&](RankTrainer& t, i64 step) { keep(t, kept_before_update(plan, gradients(step))); };
+  run.after_update = [&](RankTrainer& t, i64 step) { keep(t, kept_after_update(plan, step == run.steps)); };
+  run.result = [&, result = run.result](RankTrainer& t) {
+    return std::move(parts[static_cast<size_t>(t.rank())]) + (result ? result(t) : std::string());
+  };
+  const std::vector<std::string> bytes = train(plan, run);
 
+  Recorded out;
   Symbols none;
   none.size['T'] = 0;
-  const ShardedGraph& g = *plan.update;
-  for (auto& [key, p] : gathered) {
-    const ValueId v = g.graph.named.at(p.state);
-    Tensor whole = join_parts(g, v, none, [&](i64 rank) -> const View* {
-      auto it = p.of.find(rank);
-      return it == p.of.end() ? nullptr : &it->second;
-    });
+  Sizes sizes = bound_sizes(g.graph, none);
+  const Binding binding(g.plan, sizes);
+  std::vector<size_t> at(ranks, 0);
+  auto take = [&](const Kept& k, i64 step) {
+    const ValueId v = value_of(g.graph, k);
+    const Value& x = g.logical(v);
+    std::vector<Tensor> of;
+    for (size_t r = 0; r < ranks; r++) {
+      const auto rank = static_cast<i64>(r);
+      const Tensor& t = of.emplace_back(x.dtype, binding.box(g.of(v), x.dims, rank));
+      const auto n = static_cast<size_t>(bytes_of(t.dtype, t.elements()));
+      PLAIT_CHECK(at[r] + n <= bytes[r].size(), "rank {} kept {} bytes, too few", rank, bytes[r].size());
+      if (n > 0) std::memcpy(t.data, bytes[r].data() + at[r], n);
+      at[r] += n;
+    }
+    Tensor whole = join_parts(g, v, none, [&](i64 rank) { return &of[static_cast<size_t>(rank)]; });
     bool complete = true;
     for (auto& a : g.of(v)) complete &= a.join == Joined::copy;
-    for (auto& [rank, part] : p.of) {
-      if (!complete || part.elements() == 0) continue;
+    for (size_t r = 0; r < ranks && complete; r++) {
+      const View& part = of[r];
+      if (part.elements() == 0) continue;
       out.copies++;
-      for_each(part.box, [&, r = rank](const std::vector<i64>& x) {
-        if (out.bad_copy.empty() && !same_bits(part, part.at(x), whole, whole.at(x)))
-          out.bad_copy = fmt::format("{} of {} after step {}: rank {} holds another value at [{}]", p.kind, p.name,
-                                     p.step, r, fmt::join(x, ", "));
+      for_each(part.box, [&](const std::vector<i64>& i) {
+        if (out.bad_copy.empty() && !same_bits(part, part.at(i), whole, whole.at(i)))
+          out.bad_copy = fmt::format("{} of {} after step {}: rank {} holds another value at [{}]", k.kind, k.name,
+                                     step, r, fmt::join(i, ", "));
       });
     }
-    out.entries.push_back({p.kind, p.name, p.step, std::move(whole)});
+    out.entries.push_back({k.kind, k.name, step, std::move(whole)});
+  };
+  for (i64 step = 1; step <= run.steps; step++) {
+    for (auto& k : kept_before_update(plan, gradients(step))) take(k, step);
+    for (auto& k : kept_after_update(plan, step == run.steps)) {
+      take(k, step);
+      if (k.state.empty()) (k.kind == "loss" ? out.losses : out.norms).push_back(number(out.entries.back().whole, 0));
+    }
   }
+  for (size_t r = 0; r < ranks; r++) out.results.push_back(bytes[r].substr(at[r]));
   return out;
 }
 

@@ -16,6 +16,7 @@ struct Recorded {
   i64 copies = 0;                     // parts that several ranks hold, compared bit for bit
   std::string bad_copy;               // the first that is not equal on all of them: what, and which rank
   std::vector<double> losses, norms;  // of each step
+  std::vector<std::string> results;   // what Run::result returned, by rank
 };
 
 /// Runs and gathers. gradients_of_all_steps: not of the last alone.

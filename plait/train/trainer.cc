@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <set>
 
-#include "plait/comm/local/run_ranks.h"
+#include "plait/comm/local/run_processes.h"
 
 namespace plait::train {
 
@@ -69,8 +70,8 @@ RankTrainer::RankTrainer(const TrainingPlan& plan, i64 rank, const std::vector<S
       team_(1),
       context_{team_},
       states_(std::make_shared<States>()),
-      micro_(partition(plan.micro, rank), bounds, {.reference = true}, find, states_),
-      update_(partition(plan.update, rank), bounds, {.reference = true}, find, states_) {
+      update_(partition(plan.update, rank), bounds, {.reference = true}, find, states_),
+      micro_(partition(plan.micro, rank), bounds, {.reference = true}, find, states_) {
   kernels::flush_denormals();
 }
 
@@ -117,28 +118,47 @@ double RankTrainer::output(const char* label) const {
   return v.dtype == DType::f64 ? *v.as<double>() : *v.as<float>();
 }
 
-void train(const TrainingPlan& plan, const Run& run) {
+std::vector<std::string> train(const TrainingPlan& plan, const Run& run) {
   const Mesh mesh = plan.micro->plan.mesh();
-  comm::LocalWorld world(mesh.world(), {.deadline_s = run.deadline_s, .slot_bytes = i64{64} << 10, .mail_bytes = 4096});
-  auto axes = communicating_axes(*plan.micro);
-  for (auto& along : communicating_axes(*plan.update))
-    if (std::find(axes.begin(), axes.end(), along) == axes.end()) axes.push_back(along);
-  std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(mesh.world()));
-  for (i64 r = 0; r < mesh.world(); r++)
+  const i64 ranks = mesh.world();
+  if (run.fault) run.fault->check(ranks, run.processes, {"load", "training"});
+  comm::LocalOptions local{.deadline_s = run.deadline_s, .slot_bytes = i64{64} << 10, .mail_bytes = 4096};
+  for (i64 r = 0; r < ranks; r++) local.names.push_back(mesh.describe(r));
+  comm::LocalWorld world(ranks, local);
+  std::vector<bool> all;  // not axes of one rank: equal groups are one, and a rank joins it once
+  for (auto& a : mesh.axes()) all.push_back(a.size > 1);
+  std::set<std::vector<bool>> axes{all};
+  for (auto* graph : {plan.micro.get(), plan.update.get()})
+    for (auto& along : communicating_axes(*graph)) axes.insert(along);
+  std::vector<std::map<std::vector<bool>, i64>> groups(static_cast<size_t>(ranks));
+  for (i64 r = 0; r < ranks; r++)
     for (auto& along : axes) groups[static_cast<size_t>(r)][along] = world.add_group(mesh.group(r, along));
   std::vector<Symbols> bounds;  // of all steps: the arena is planned once
   for (i64 step = 1; step <= run.steps; step++)
     for (auto& b : run.batches(step)) bounds.push_back(plan.symbols(b));
-  comm::run_ranks(world, [&](i64 rank) {
+
+  auto rank_of = [&](i64 rank) {
     std::map<std::vector<bool>, std::unique_ptr<comm::Communicator>> comms;
     for (auto& [along, g] : groups[static_cast<size_t>(rank)]) comms.emplace(along, world.join(g, rank));
     RankTrainer t(plan, rank, bounds, [&](const std::vector<bool>& along) {
       auto it = comms.find(along);
       return it == comms.end() ? nullptr : it->second.get();
     });
+    std::optional<FaultInjector> fault;
+    if (run.fault && run.fault->rank == rank) {
+      fault.emplace(*run.fault, std::initializer_list{&t.micro_executor().program(), &t.update_executor().program()});
+      t.micro_executor().before_calls([&](size_t call) { fault->before_call(0, call); });
+      t.update_executor().before_calls([&](size_t call) { fault->before_call(1, call); });
+    }
+    auto enter = [&](std::string_view phase, i64 step) {
+      world.set_phase(rank, phase, step);
+      if (fault) fault->enter(phase, step);
+    };
+    enter("load", 0);
     for (auto& name : plan.weights) run.initial(name, t.state(name));
     if (run.started) run.started(t);
     for (i64 step = 1; step <= run.steps; step++) {
+      enter("training", step);
       i64 count = 0, tokens = 0;
       for (auto& b : run.batches(step)) {
         t.micro(b, step, tokens);
@@ -149,7 +169,16 @@ void train(const TrainingPlan& plan, const Run& run) {
       t.update(count, run.rate(step), step);
       if (run.after_update) run.after_update(t, step);
     }
-  });
+    comms.at(all)->barrier("end");  // who does not come to the end is missed within the deadline
+    return run.result ? run.result(t) : std::string();
+  };
+  comm::RunOptions how;
+  how.stuck = run.stuck;
+  if (run.processes) return comm::run_processes(world, rank_of, how);
+  std::vector<std::string> results(static_cast<size_t>(ranks));
+  comm::run_ranks(
+      world, [&](i64 rank) { results[static_cast<size_t>(rank)] = rank_of(rank); }, how);
+  return results;
 }
 
 }  // namespace plait::train

@@ -1,9 +1,11 @@
-// Training steps on ranks as threads: micro-batches, then one update. A step is a function of the global batch alone,
-// so any plan, any number of micro-batches and any thread count give the same bits.
+// Training steps on ranks, threads or processes: micro-batches, then one update. A step is a function of the global
+// batch alone, so any plan, any number of micro-batches and any thread count give the same bits.
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "plait/exec/fault.h"
 #include "plait/exec/run_sharded.h"
 #include "plait/models/training.h"
 
@@ -59,7 +61,7 @@ class RankTrainer {
   kernels::Team team_;
   kernels::Context context_;
   std::shared_ptr<States> states_;
-  Executor micro_, update_;
+  Executor update_, micro_;  // update lays the accumulators for its buckets
   i64 step_ = 0, first_ = 0;
 };
 
@@ -70,8 +72,15 @@ struct Run {
   std::function<void(const std::string& weight, const View& part)> initial;  // fills a rank's part
   std::function<void(RankTrainer&)> started;                                 // before the first step
   std::function<void(RankTrainer&, i64 step)> before_update, after_update;   // on every rank
+  std::function<std::string(RankTrainer&)> result;                           // after the last step; null: nothing
   double deadline_s = 30;
+  bool processes = false;  // ranks are processes, of which rank 0 is the calling one; else threads
+  std::optional<Fault> fault;
+  std::function<void(const Error&)> stuck;  // as comm::RunOptions
 };
-void train(const TrainingPlan& plan, const Run& run);
+/// What run.result returned, by rank. What the functions of `run` change is seen here from all ranks that are threads,
+/// and from rank 0 if they are processes.
+///   errors  as comm::run_ranks and comm::run_processes: the first failure, with the rank's coordinates and the step
+std::vector<std::string> train(const TrainingPlan& plan, const Run& run);
 
 }  // namespace plait::train

@@ -1,26 +1,11 @@
 #include "plait/train/values.h"
 
 #include <cstring>
+#include <sstream>
+
+#include "plait/tensor/element.h"
 
 namespace plait::train {
-
-namespace {
-
-double number(const View& v, i64 i) {
-  switch (v.dtype) {
-    case DType::f64:
-      return v.as<double>()[i];
-    case DType::bf16:
-      return static_cast<float>(v.as<bf16>()[i]);
-    case DType::i32:
-      return v.as<std::int32_t>()[i];
-    default:
-      PLAIT_CHECK(v.dtype == DType::f32, "no number in {}", name_of(v.dtype));
-      return v.as<float>()[i];
-  }
-}
-
-}  // namespace
 
 std::string ValueDifference::text() const {
   return fmt::format("{} ({}) of step {} on rank {}, {}: got {:.9g}, want {:.9g}", label, op, step, rank, where, got,
@@ -29,6 +14,31 @@ std::string ValueDifference::text() const {
 
 void Values::watch(RankTrainer& t) {
   t.micro_executor().watch([this, &t](const Call& call, ValueId v, const View& view) { see(t, call, v, view); });
+}
+
+std::string Values::told() const {
+  std::string lines = std::to_string(compared_);
+  if (!first_) return lines;
+  const auto& [step, token, call] = first_at_;
+  for (i64 number : {step, token, call, first_->layer, first_->rank}) lines += fmt::format("\n{}", number);
+  for (double number : {first_->got, first_->want}) lines += fmt::format("\n{:.17g}", number);
+  for (auto& text : {first_->label, first_->op, first_->where}) lines += "\n" + text;
+  return lines;
+}
+
+void Values::hear(const std::string& told) {
+  std::vector<std::string> lines;
+  std::istringstream in(told);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  PLAIT_CHECK(lines.size() == 1 || lines.size() == 11, "a rank told {} lines", lines.size());
+  auto whole = [&](size_t i) { return std::stoll(lines[i]); };
+  compared_ += whole(0);
+  if (lines.size() == 1) return;
+  const std::tuple<i64, i64, i64> at{whole(1), whole(2), whole(3)};
+  if (first_ && first_at_ <= at) return;
+  first_at_ = at;
+  first_ = ValueDifference{lines[8],           lines[9], whole(4), whole(1), whole(5), lines[10], std::stod(lines[6]),
+                           std::stod(lines[7])};
 }
 
 void Values::see(const RankTrainer& t, const Call& call, ValueId v, const View& view) {

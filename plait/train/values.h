@@ -1,5 +1,5 @@
 // Every number that ranks make in the micro graph, forward and backward, against those of one rank: the first that
-// differs has a name. Ranks are threads.
+// differs has a name.
 #pragma once
 #include <mutex>
 #include <optional>
@@ -23,6 +23,9 @@ class Values {
   explicit Values(const TrainingPlan& plan, const Values* oracle = nullptr) : graph_(plan.micro), oracle_(oracle) {}
   /// For Run::started. Sums that nobody has finished are left out: gradients are recorded (record.h).
   void watch(RankTrainer& t);
+  /// Of ranks that are processes each has its own: what one saw, and taking that up in rank 0.
+  std::string told() const;
+  void hear(const std::string& told);
   i64 compared() const { return compared_; }  // parts that ranks have whole
   /// In order of steps, micro-batches and the program.
   const std::optional<ValueDifference>& first() const { return first_; }

@@ -1,5 +1,6 @@
-#include "plait/serve/fault.h"
+#include "plait/exec/fault.h"
 
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,9 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "plait/exec/reshard.h"
-
-namespace plait::serve {
+namespace plait {
 
 namespace {
 
@@ -32,7 +31,8 @@ Fault parse_fault(const std::string& text) {
   std::vector<std::string> parts;
   std::stringstream in(text);
   for (std::string part; std::getline(in, part, ':');) parts.push_back(part);
-  constexpr const char* kWant = "want rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, wo, all_reduce";
+  constexpr const char* kWant =
+      "want rank:where:throw|hang|exit|kill|slow, where e.g. load, decode:3, step:2, wo, all_reduce";
   if (parts.size() < 3 || parts.size() > 5) fail(Code::usage, "--fault {}: {}", text, kWant);
   const std::pair<const char*, Fault::Kind> kinds[] = {{"throw", Fault::Kind::throws},
                                                        {"hang", Fault::Kind::hang},
@@ -47,9 +47,11 @@ Fault parse_fault(const std::string& text) {
   f.kind = kind->second;
   size_t at = 1;
   const size_t end = parts.size() - 1;
-  if (parts[at] == "load" || parts[at] == "prefill" || parts[at] == "decode") {
+  if (parts[at] == "load" || parts[at] == "prefill" || parts[at] == "decode" || parts[at] == "step") {
     f.phase = parts[at++];
-    if (f.phase == "decode" && at < end)
+    const bool steps = f.phase == "decode" || f.phase == "step";
+    if (f.phase == "step") f.phase = "training";  // messages say "training step 2"
+    if (steps && at < end)
       if (auto step = whole(parts[at])) {
         f.step = *step;
         at++;
@@ -61,26 +63,38 @@ Fault parse_fault(const std::string& text) {
   return f;
 }
 
-FaultInjector::FaultInjector(Fault fault, const Program& program) : fault_(std::move(fault)) {
+void Fault::check(i64 ranks, bool processes, std::initializer_list<std::string_view> phases) const {
+  if (rank >= ranks) fail(Code::usage, "--fault: got rank {}, there are {} ranks", rank, ranks);
+  if (!phase.empty() && std::find(phases.begin(), phases.end(), phase) == phases.end())
+    fail(Code::usage, "--fault: got the phase {}, here are {}", phase, fmt::join(phases, ", "));
+  if (!processes && (kind == Kind::exit || kind == Kind::kill))
+    fail(Code::usage, "--fault: a thread cannot exit or be killed without the others: want --ranks process");
+}
+
+FaultInjector::FaultInjector(Fault fault, std::initializer_list<const Program*> programs, std::string_view beside)
+    : fault_(std::move(fault)) {
   here_ = fault_.phase.empty();
   const bool slow_phase = fault_.kind == Fault::Kind::slow && fault_.name.empty();
-  Sizes sizes = static_sizes(program.sharded->graph);
-  Binding binding(program.sharded->plan, sizes);
-  bool any = fault_.name.empty() || fault_.name == "sample";
-  for (auto& c : program.calls) {
-    const std::string label = program.label(c);
-    bool hit = false;
-    if (c.kind == Call::Kind::kernel) {
-      hit = slow_phase || fault_.name == program.node(c).op->name || fault_.name == label ||
-            fault_.name == without_layer(label);
-    } else if (c.kind == Call::Kind::wait) {
-      const Step& st = program.step(c);
-      for (auto& k : recognise(program.sharded->of(st.source), program.sharded->of(st.value),
-                               program.sharded->logical(st.source).dims, binding))
-        hit |= fault_.name == k.op;
+  bool any = fault_.name.empty() || fault_.name == beside;
+  for (const Program* p : programs) {
+    const ShardedGraph& s = *p->sharded;
+    Sizes sizes = static_sizes(s.graph);
+    Binding binding(s.plan, sizes);
+    auto& hits = hits_.emplace_back();
+    for (auto& c : p->calls) {
+      const std::string label = p->label(c);
+      bool hit = false;
+      if (c.kind == Call::Kind::kernel) {
+        hit = slow_phase || fault_.name == p->node(c).op->name || fault_.name == label ||
+              fault_.name == without_layer(label);
+      } else if (c.kind == Call::Kind::wait) {
+        const Step& st = p->step(c);
+        for (auto& k : recognise(s.of(st.source), s.of(st.value), s.logical(st.source).dims, binding))
+          hit |= fault_.name == k.op;
+      }
+      hits.push_back(hit);
+      any |= hit;
     }
-    hits_.push_back(hit);
-    any |= hit;
   }
   if (!any) fail(Code::usage, "--fault: rank {} runs nothing named {}", fault_.rank, fault_.name);
 }
@@ -92,8 +106,8 @@ void FaultInjector::enter(std::string_view phase, i64 step) {
     strike(step > 0 ? fmt::format("{} step {}", phase, step) : std::string(phase));
 }
 
-void FaultInjector::before_call(size_t call) {
-  if (!here_ || !hits_[call]) return;
+void FaultInjector::before_call(size_t program, size_t call) {
+  if (!here_ || !hits_[program][call]) return;
   if (fault_.kind == Fault::Kind::slow && fault_.name.empty())
     std::this_thread::sleep_for(kSlowKernel);
   else
@@ -120,4 +134,4 @@ void FaultInjector::strike(std::string_view where) {
   }
 }
 
-}  // namespace plait::serve
+}  // namespace plait
