@@ -21,11 +21,12 @@ nlohmann::ordered_json to_json(const train::TrainExplanation& e, const Plan& pla
                           {"gradients_bytes", m.gradients},
                           {"moments_bytes", m.moments},
                           {"activations_bytes", m.activations},
+                          {"update_bytes", m.update},
                           {"total_bytes", m.total()}});
   }
   for (auto& c : e.collectives) {
-    nlohmann::ordered_json row = {{"op", c.op},         {"axis", c.axis},   {"cause", c.cause},
-                                  {"layers", c.layers}, {"count", c.count}, {"bytes", c.bytes}};
+    nlohmann::ordered_json row = {{"op", c.op},       {"axis", c.axis},     {"cause", c.cause}, {"layers", c.layers},
+                                  {"count", c.count}, {"values", c.values}, {"bytes", c.bytes}};
     if (c.layers > 0) row["per_layer"] = static_cast<double>(c.count) / static_cast<double>(c.layers);
     j["collectives"][c.phase].push_back(row);
   }
@@ -46,19 +47,19 @@ int explain_train(const io::ModelFiles& files, const Plan& tensor, const std::st
     return 0;
   }
   fmt::print("Memory of {} ranks, micro-batch of {} tokens in documents of {}\n", plan.world(), tokens, document);
-  Table memory("lrrrrr", {"rank", "weights", "gradients", "moments", "activations", "total"});
+  Table memory("lrrrrrr", {"rank", "weights", "gradients", "moments", "activations", "update", "total"});
   for (size_t r = 0; r < e.memory.size(); r++) {
     auto& m = e.memory[r];
     memory.row({plan.mesh().describe(static_cast<i64>(r)), human_bytes(m.weights), human_bytes(m.gradients),
-                human_bytes(m.moments), human_bytes(m.activations), human_bytes(m.total())});
+                human_bytes(m.moments), human_bytes(m.activations), human_bytes(m.update), human_bytes(m.total())});
   }
   fmt::print("{}", memory.text(2));
   for (const char* phase : {"forward", "backward", "update"}) {
     Table t("lllrrr", {"collective", "axis", "of", "layers", "count", "bytes a rank"});
     for (auto& c : e.collectives)
       if (c.phase == phase)
-        t.row({c.op, c.axis, c.cause, c.layers > 0 ? std::to_string(c.layers) : "", std::to_string(c.count),
-               human_bytes(c.bytes)});
+        t.row({c.op, c.axis, c.values > c.count ? fmt::format("{} ({} sums)", c.cause, c.values) : c.cause,
+               c.layers > 0 ? std::to_string(c.layers) : "", std::to_string(c.count), human_bytes(c.bytes)});
     fmt::print("\nCollectives of {}\n{}", phase, t.empty() ? "  none\n" : t.text(2));
   }
   return 0;

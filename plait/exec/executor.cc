@@ -28,6 +28,8 @@ double tick_s() {
   return kTick;
 }
 
+constexpr i64 kAlign = 64;  // of states that lie together, and of temporaries in the arena
+
 i64 element_bytes(const Box& b, DType t) { return bytes_of(t, volume(b)); }
 
 /// The value whose memory a node's output takes: its in-place state, or what the host reads.
@@ -172,8 +174,12 @@ Arena plan_arena(const Program& p, std::span<const Symbols> bounds) {
       if (node.op->name == "read")
         touch(node.out[0], {at.begin, static_cast<i64>(p.calls.size())});  // the host reads it afterwards
     } else {
-      touch(st.source, at);  // both lie still from start to wait
-      touch(st.value, at);
+      for (i64 step : c.steps()) {
+        const ValueId from = p.step(step).source, to = p.step(step).value;
+        if (!c.bucket.empty()) owner[static_cast<size_t>(to)] = from;  // in place
+        touch(from, at);                                               // both lie still from start to wait
+        touch(to, at);
+      }
     }
   }
   struct Item {
@@ -184,7 +190,7 @@ Arena plan_arena(const Program& p, std::span<const Symbols> bounds) {
   for (size_t v = 0; v < n; v++) {
     const bool reshard = s.origin[v] != static_cast<ValueId>(v);  // a temporary, also of a state or an input
     if (first[v] < 0 || (!reshard && s.graph.at(s.origin[v]).kind != Kind::temp)) continue;
-    items.push_back({v, round_up(bytes[v], 64)});
+    items.push_back({v, round_up(bytes[v], kAlign)});
   }
   // Largest first, each at the lowest offset that is free over its whole life.
   std::stable_sort(items.begin(), items.end(), [](auto& x, auto& y) { return x.bytes > y.bytes; });
@@ -242,6 +248,15 @@ Executor::Executor(Program program, std::vector<Symbols> bounds, ExecutorOptions
   arena_ = plan_arena(program_, bounds_);
   memory_ = Buffer(arena_.bytes);
   StateShapes shapes(s, options_);
+  for (auto& c : program_.calls) {
+    if (c.kind != Call::Kind::start || c.bucket.empty()) continue;
+    std::vector<std::pair<std::string, StateShape>> sums;
+    for (i64 i : c.bucket) {
+      const std::string& name = s.logical(program_.step(i).source).name;
+      sums.emplace_back(name, shapes.of(name, program_.rank));
+    }
+    states_->make_together(sums);
+  }
   for (auto& [name, v] : s.graph.named) {
     const Value& x = s.graph.at(v);
     if (x.kind == Kind::state) {
@@ -276,7 +291,6 @@ const View& States::at(const std::string& name) const {
 }
 
 void States::make_together(const std::vector<std::pair<std::string, StateShape>>& states) {
-  constexpr i64 kAlign = 64;
   i64 whole = 0;
   for (auto& [name, shape] : states) whole += round_up(shape.bytes, kAlign);
   memory_.emplace_back(whole);
@@ -330,6 +344,14 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
     const Call& c = program_.calls[i];
     const Step& st = program_.step(c);
     Bound::Prepared p;
+    if (!c.bucket.empty()) {
+      auto& r = bound->reshards[c.step];
+      if (!r) r = prepare_bucket(c, bound->views);
+      p.reshard = r.get();
+      p.in = p.out = view_of(st.source);
+      bound->calls.push_back(std::move(p));
+      continue;
+    }
     if (c.kind != Call::Kind::kernel) {
       auto& r = bound->reshards[c.step];
       if (!r) {
@@ -436,6 +458,29 @@ std::unique_ptr<Executor::Bound> Executor::prepare(const Symbols& symbols) {
   return bound;
 }
 
+/// One all_reduce over the states of a bucket, which lie one after the other: gaps between them are joined too, and
+/// read by nobody. Null: they are empty, on all ranks of the group.
+std::unique_ptr<Reshard> Executor::prepare_bucket(const Call& c, std::vector<View>& views) const {
+  const ShardedGraph& s = *program_.sharded;
+  const Step& first = program_.step(c);
+  const View begin = views[static_cast<size_t>(first.source)];
+  i64 bytes = 0;
+  for (i64 i : c.bucket) {
+    const View& from = views[static_cast<size_t>(program_.step(i).source)];
+    View& to = views[static_cast<size_t>(program_.step(i).value)];
+    bytes = round_up(bytes, kAlign);
+    PLAIT_CHECK(
+        from.layout == Layout::rows && from.box == to.box && from.as<std::byte>() == begin.as<std::byte>() + bytes,
+        "{} does not lie where its bucket has it", s.logical(program_.step(i).source).name);
+    to.data = from.data;
+    bytes += element_bytes(from.box, from.dtype);
+  }
+  if (bytes == 0) return nullptr;
+  return std::make_unique<Reshard>(bytes / bytes_of(begin.dtype, 1), begin.dtype,
+                                   find_(axes_moved(s.of(first.source), s.of(first.value))),
+                                   s.logical(first.source).name.c_str());
+}
+
 void Executor::prepare_fused(Bound& bound, const std::vector<kernels::Args>& args) const {
   std::vector<Window> windows;
   if (options_.fuse && !options_.reference) windows = find_fusions(program_);
@@ -512,10 +557,7 @@ void Executor::run(kernels::Context& context) {
     profile_.call_s[i] += s;
     (p.reshard != nullptr ? profile_.comm_s : profile_.kernel_s) += s;
     if (watch_ && c.kind != Call::Kind::start) {
-      if (c.kind == Call::Kind::wait)
-        watch_(c, program_.step(c).value, p.out);
-      else
-        for (ValueId v : program_.node(c).out) watch_(c, v, now_->views[static_cast<size_t>(v)]);
+      for (ValueId v : program_.makes(c)) watch_(c, v, now_->views[static_cast<size_t>(v)]);
       before = __rdtsc();
     }
   }

@@ -78,7 +78,8 @@ class States {
   /// The state of that name, made with this shape if it is new; one of another shape is our bug.
   const View& at(const std::string& name, const StateShape& shape);
   const View& at(const std::string& name) const;
-  /// Makes these in one piece of memory, so that small ones share huge pages: weights, which are used as a whole.
+  /// Makes these in one piece of memory, one after the other: weights, so that small ones share huge pages, and the
+  /// sums of a bucket, which travel as one.
   void make_together(const std::vector<std::pair<std::string, StateShape>>& states);
   i64 bytes() const { return bytes_; }
 
@@ -97,7 +98,7 @@ struct Profile {
 
 class Executor {
  public:
-  /// states: shared with other executors of this rank; null: of its own
+  /// states: shared with other executors of this rank, of which the one with buckets comes first; null: of its own
   Executor(Program program, std::vector<Symbols> bounds, ExecutorOptions options, FindCommunicator find,
            std::shared_ptr<States> states = nullptr);
   ~Executor();
@@ -140,6 +141,7 @@ class Executor {
   void* input_data(const std::string& name) const;
   std::unique_ptr<Bound> prepare(const Symbols& s);
   View view(ValueId v, const Binding& b) const;
+  std::unique_ptr<Reshard> prepare_bucket(const Call& c, std::vector<View>& views) const;
   void prepare_fused(Bound& bound, const std::vector<kernels::Args>& args) const;
   bool fuses() const { return options_.fuse && !options_.reference && !watch_; }
 

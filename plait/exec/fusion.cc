@@ -102,9 +102,9 @@ std::vector<i64> reads_of(const Program& p) {
   std::vector<i64> reads(p.sharded->placement.size());
   for (auto& c : p.calls) {
     if (c.kind == Call::Kind::wait) continue;
-    if (c.kind == Call::Kind::start)
-      reads[static_cast<size_t>(p.step(c).source)]++;
-    else
+    for (i64 i : c.steps())
+      if (c.kind == Call::Kind::start) reads[static_cast<size_t>(p.step(i).source)]++;
+    if (c.kind == Call::Kind::kernel)
       for (ValueId v : p.step(c).in) reads[static_cast<size_t>(v)]++;
   }
   return reads;

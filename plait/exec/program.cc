@@ -1,8 +1,12 @@
 #include "plait/exec/program.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <set>
+
+#include "plait/exec/buckets.h"
 
 namespace plait {
 
@@ -36,7 +40,23 @@ std::vector<ValueId> writes(const ShardedGraph& s, const Step& st) {
   return s.graph.nodes[static_cast<size_t>(st.node)].out;
 }
 
+/// By step: its bucket; none for steps that go alone.
+std::map<i64, const std::vector<i64>*> by_step(const std::vector<std::vector<i64>>& buckets) {
+  std::map<i64, const std::vector<i64>*> all;
+  for (auto& bucket : buckets)
+    for (i64 i : bucket) all[i] = &bucket;
+  return all;
+}
+
 }  // namespace
+
+std::vector<ValueId> Program::makes(const Call& c) const {
+  if (c.kind == Call::Kind::kernel) return node(c).out;
+  std::vector<ValueId> values;
+  for (i64 i : c.steps())
+    if (c.kind == Call::Kind::wait) values.push_back(step(i).value);
+  return values;
+}
 
 std::string Program::label(const Call& c) const {
   const Step& st = step(c);
@@ -52,28 +72,44 @@ Program partition(std::shared_ptr<const ShardedGraph> sharded, i64 rank) {
   // Waits stand where the steps are. Starts stand in the same order, each as early as its operand is made, the start
   // before it stands, and no more than kInFlight operations are under way.
   constexpr i64 kInFlight = 3;
+  const auto buckets = find_buckets(s);
+  const auto bucket_of = by_step(buckets);
+  auto call = [&](Call::Kind kind, i64 i) {
+    auto it = bucket_of.find(i);
+    return Call{kind, i, it == bucket_of.end() ? std::vector<i64>{} : *it->second};
+  };
+  auto follows = [&](i64 i) {  // another step of its bucket stands for it
+    auto it = bucket_of.find(i);
+    return it != bucket_of.end() && it->second->front() != i;
+  };
   std::map<ValueId, i64> made_at;  // step
   std::vector<i64> reshards;
   for (size_t i = 0; i < s.steps.size(); i++) {
     for (ValueId v : writes(s, s.steps[i])) made_at[v] = static_cast<i64>(i);
-    if (s.steps[i].node < 0 && runs(s, s.steps[i], at)) reshards.push_back(static_cast<i64>(i));
+    if (s.steps[i].node < 0 && runs(s, s.steps[i], at) && !follows(static_cast<i64>(i)))
+      reshards.push_back(static_cast<i64>(i));
   }
   std::map<i64, std::vector<i64>> starts_after;  // step (-1: at once) -> reshards
   i64 earliest = -1;
   for (size_t k = 0; k < reshards.size(); k++) {
-    auto made = made_at.find(s.steps[static_cast<size_t>(reshards[k])].source);
-    if (made != made_at.end()) earliest = std::max(earliest, made->second);
+    const Call c = call(Call::Kind::start, reshards[k]);
+    for (i64 i : c.steps()) {
+      auto made = made_at.find(p.step(i).source);
+      if (made != made_at.end()) earliest = std::max(earliest, made->second);
+    }
     if (k >= kInFlight) earliest = std::max(earliest, reshards[k - kInFlight]);
     starts_after[earliest].push_back(reshards[k]);
   }
   auto start = [&](i64 after) {
-    for (i64 i : starts_after[after]) p.calls.push_back({Call::Kind::start, i});
+    for (i64 i : starts_after[after]) p.calls.push_back(call(Call::Kind::start, i));
   };
   start(-1);
   for (size_t i = 0; i < s.steps.size(); i++) {
     const Step& st = s.steps[i];
-    if (runs(s, st, at)) p.calls.push_back({st.node < 0 ? Call::Kind::wait : Call::Kind::kernel, static_cast<i64>(i)});
-    start(static_cast<i64>(i));
+    const auto index = static_cast<i64>(i);
+    if (runs(s, st, at) && !follows(index))
+      p.calls.push_back(call(st.node < 0 ? Call::Kind::wait : Call::Kind::kernel, index));
+    start(index);
   }
   p.verify();
   return p;
@@ -84,24 +120,31 @@ void Program::verify() const {
   const Coords at = s.plan.mesh().coords(rank);
   std::set<ValueId> ready;
   for (auto& [name, v] : s.graph.named) ready.insert(v);
+  const auto buckets = find_buckets(s);
+  const auto bucket_of = by_step(buckets);
   std::set<i64> started, done;
   for (auto& c : calls) {
     if (c.step < 0 || c.step >= static_cast<i64>(s.steps.size()))
       fail(Code::bad_file, "program: call of step {}, which is not there", c.step);
-    const Step& st = step(c);
     const std::string where = "program: " + label(c);
-    if ((c.kind == Call::Kind::kernel) != (st.node >= 0))
+    if ((c.kind == Call::Kind::kernel) != (step(c).node >= 0))
       fail(Code::bad_file, "{}: a call of another kind than its step", where);
-    if (c.kind != Call::Kind::wait)
-      for (ValueId v : reads(st))
-        if (ready.count(v) == 0 && holds(s.of(v), at))
-          fail(Code::bad_file, "{}: reads %{} before it is made", where, v);
-    if (c.kind == Call::Kind::start && !started.insert(c.step).second) fail(Code::bad_file, "{}: started twice", where);
-    if (c.kind == Call::Kind::start) continue;
-    if (c.kind == Call::Kind::wait && started.count(c.step) == 0)
-      fail(Code::bad_file, "{}: waits for what was not started", where);
-    if (!done.insert(c.step).second) fail(Code::bad_file, "{}: runs twice", where);
-    for (ValueId v : writes(s, st)) ready.insert(v);
+    auto b = bucket_of.find(c.step);
+    if (c.bucket != (b == bucket_of.end() ? std::vector<i64>{} : *b->second) || c.steps()[0] != c.step)
+      fail(Code::bad_file, "{}: another bucket than the sharded graph gives", where);
+    for (i64 i : c.steps()) {
+      const Step& st = step(i);
+      if (c.kind != Call::Kind::wait)
+        for (ValueId v : reads(st))
+          if (ready.count(v) == 0 && holds(s.of(v), at))
+            fail(Code::bad_file, "{}: reads %{} before it is made", where, v);
+      if (c.kind == Call::Kind::start && !started.insert(i).second) fail(Code::bad_file, "{}: started twice", where);
+      if (c.kind == Call::Kind::start) continue;
+      if (c.kind == Call::Kind::wait && started.count(i) == 0)
+        fail(Code::bad_file, "{}: waits for what was not started", where);
+      if (!done.insert(i).second) fail(Code::bad_file, "{}: runs twice", where);
+      for (ValueId v : writes(s, st)) ready.insert(v);
+    }
   }
   for (i64 i : started)
     if (done.count(i) == 0) fail(Code::bad_file, "program: step {} is started and never waited for", i);
@@ -134,13 +177,22 @@ std::string Program::text() const {
       for (ValueId v : n.out) outs += (outs.empty() ? "" : ", ") + show(v);
       for (ValueId v : st.in) ins += (ins.empty() ? "" : ", ") + show(v);
       out += fmt::format("{:>5} kernel {} = {}({}) # {}\n", c.step, outs, n.op->name, ins, label(c));
-    } else if (c.kind == Call::Kind::start) {
-      out += fmt::format("{:>5} start  {} -> {} {} # {}\n", c.step, show(st.source), show(st.value),
-                         to_string(recognise(s.of(st.source), s.of(st.value), s.logical(st.source).dims, b), s.plan),
-                         st.cause);
-    } else {
-      out += fmt::format("{:>5} wait   {} # {}\n", c.step, show(st.value), label(c));
+      continue;
     }
+    std::string moved, made, causes;
+    for (i64 i : c.steps()) {
+      const std::string comma = moved.empty() ? "" : ", ";
+      moved += comma + show(step(i).source);
+      made += comma + show(step(i).value);
+      causes += comma + s.logical(step(i).source).name;
+    }
+    const std::string bucket = c.bucket.empty() ? "" : fmt::format("{{{}}} ", fmt::join(c.bucket, " "));
+    if (c.kind == Call::Kind::wait)
+      out += fmt::format("{:>5} wait   {}{} # {}\n", c.step, bucket, made, causes);
+    else
+      out += fmt::format("{:>5} start  {}{} -> {} {}{} # {}\n", c.step, bucket, moved, made,
+                         to_string(recognise(s.of(st.source), s.of(st.value), s.logical(st.source).dims, b), s.plan),
+                         c.bucket.empty() ? "" : " in place", c.bucket.empty() ? st.cause : causes);
   }
   return out + "of\n" + s.text();
 }
@@ -184,7 +236,10 @@ Program Program::parse(std::string_view text) {
       c.kind = Call::Kind::wait;
     else
       fail(Code::bad_file, "program line {}: got '{}', want kernel, start or wait", line_number, kind);
-    p.calls.push_back(c);
+    line.remove_prefix(7);
+    if (c.kind != Call::Kind::kernel && line.substr(0, 2) == " {")
+      for (line.remove_prefix(2); !line.empty() && line[0] != '}';) c.bucket.push_back(number(line));
+    p.calls.push_back(std::move(c));
   }
   p.sharded = std::make_shared<ShardedGraph>(ShardedGraph::parse(text));
   if (p.rank >= p.sharded->plan.world())

@@ -217,6 +217,17 @@ Reshard::Reshard(const Binding& b, const Placement& have, const Placement& want,
   if (!in_place_out_) receive_ = Buffer(received * width(shape_.wire));
 }
 
+Reshard::Reshard(i64 elements, DType dtype, comm::Communicator* comm, const char* what)
+    : shape_{"", Type::sum, dtype, dtype},
+      comm_(comm),
+      what_(what),
+      method_(Method::all_reduce),
+      payload_(elements),
+      in_place_in_(true),
+      in_place_out_(true) {
+  PLAIT_CHECK(comm_ != nullptr, "a bucket from {} on has no communicator", what_);
+}
+
 void Reshard::pack(const View& in, const std::vector<Piece>& pieces) {
   std::byte* to = send_.data();
   for (auto& p : pieces)

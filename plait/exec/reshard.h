@@ -26,6 +26,9 @@ class Reshard {
   Reshard(const Binding& b, const Placement& have, const Placement& want, Shape shape, i64 rank,
           comm::Communicator* comm, const char* what);
 
+  /// Sums that lie one after the other, joined where they lie: `elements` from in.data (= out.data) on.
+  Reshard(i64 elements, DType dtype, comm::Communicator* comm, const char* what);
+
   void start(const View& in, const View& out);
   void wait();
 

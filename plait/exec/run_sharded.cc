@@ -5,6 +5,7 @@
 
 #include "plait/comm/local/run_ranks.h"
 #include "plait/tensor/copy.h"
+#include "plait/tensor/element.h"
 
 namespace plait {
 
@@ -106,9 +107,7 @@ std::string first_difference(const ShardedGraph& s, const ShardedRun& run,
                              const std::function<const View*(ValueId)>& want) {
   for (size_t r = 0; r < run.made.size(); r++)
     for (auto& c : run.programs[r].calls) {
-      if (c.kind == Call::Kind::start) continue;
-      const Step& st = run.programs[r].step(c);
-      for (ValueId v : st.node < 0 ? std::vector<ValueId>{st.value} : run.programs[r].node(c).out) {
+      for (ValueId v : run.programs[r].makes(c)) {
         auto it = run.made[r].find(v);
         if (it == run.made[r].end()) continue;
         bool complete = true;
@@ -116,13 +115,9 @@ std::string first_difference(const ShardedGraph& s, const ShardedRun& run,
         const View* whole = complete ? want(s.origin[static_cast<size_t>(v)]) : nullptr;
         if (whole == nullptr) continue;
         const View& part = it->second;
-        const auto width = static_cast<size_t>(bytes_of(part.dtype, 1));
         std::string found;
         for_each(part.box, [&](const std::vector<i64>& x) {
-          if (!found.empty() ||
-              std::memcmp(part.as<std::byte>() + part.at(x) * static_cast<i64>(width),
-                          whole->as<std::byte>() + whole->at(x) * static_cast<i64>(width), width) == 0)
-            return;
+          if (!found.empty() || same_bits(part, part.at(x), *whole, whole->at(x))) return;
           found = fmt::format("rank {}: {} at [{}]", r, run.programs[r].label(c), fmt::join(x, ", "));
         });
         if (!found.empty()) return found;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "plait/exec/buckets.h"
+
 namespace plait::train {
 
 namespace {
@@ -18,9 +20,17 @@ void add_collectives(const ShardedGraph& s, const Symbols& symbols, bool update,
   Sizes sizes = bound_sizes(s.graph, symbols), fixed = static_sizes(s.graph);
   Binding b(s.plan, sizes), names(s.plan, fixed);
   std::map<std::string, std::set<i64>> layers;
+  std::map<i64, const std::vector<i64>*> bucket_of;
+  const auto buckets = find_buckets(s);
+  for (auto& bucket : buckets)
+    for (i64 i : bucket) bucket_of[i] = &bucket;
   for (size_t i = 0; i < s.steps.size(); i++) {
     const Step& st = s.steps[i];
     if (st.node >= 0) continue;
+    auto bucket = bucket_of.find(static_cast<i64>(i));
+    const bool shared = bucket != bucket_of.end();
+    const std::vector<i64> members = shared ? *bucket->second : std::vector{static_cast<i64>(i)};
+    if (members[0] != static_cast<i64>(i)) continue;
     const Value& x = s.logical(st.source);
     const Node* reader = reader_of(s, i);
     TrainCollective row;
@@ -30,20 +40,31 @@ void add_collectives(const ShardedGraph& s, const Symbols& symbols, bool update,
       for (i64 a : k.axes) row.axis += (row.axis.empty() ? "" : " ") + s.plan.axes[static_cast<size_t>(a)].name;
     }
     if (row.op == "slice" || row.op == "owner_keeps") continue;  // nothing moves
-    row.cause = x.name;
+    row.cause = shared ? "acc.*" : x.name;
+    row.values = static_cast<i64>(members.size());
     i64 layer = -1;
-    if (auto at = x.name.find("layers."); at != std::string::npos) {
+    if (auto at = x.name.find("layers."); at != std::string::npos && !shared) {
       auto end = x.name.find('.', at + 7);
       layer = std::stoll(x.name.substr(at + 7, end - at - 7));
       row.cause = x.name.substr(0, at) + "layers.*" + x.name.substr(end);
     }
-    for (i64 r = 0; r < s.plan.world(); r++)
-      row.bytes = std::max(row.bytes, bytes_of(x.dtype, volume(b.box(s.of(st.source), x.dims, r))));
+    for (i64 r = 0; r < s.plan.world(); r++) {
+      i64 bytes = 0;
+      for (i64 k : members) {
+        const ValueId source = s.steps[static_cast<size_t>(k)].source;
+        bytes += bytes_of(x.dtype, volume(b.box(s.of(source), s.logical(source).dims, r)));
+      }
+      row.bytes = std::max(row.bytes, bytes);
+    }
     auto same = std::find_if(rows.begin(), rows.end(), [&](auto& o) {
       return o.phase == row.phase && o.op == row.op && o.axis == row.axis && o.cause == row.cause;
     });
-    if (same == rows.end()) same = rows.insert(rows.end(), row);
+    if (same == rows.end()) {
+      same = rows.insert(rows.end(), row);
+      same->values = 0;
+    }
     same->count++;
+    same->values += row.values;
     same->bytes = std::max(same->bytes, row.bytes);
     if (layer >= 0) {
       auto& seen = layers[row.phase + row.op + row.axis + row.cause];
@@ -63,6 +84,8 @@ TrainExplanation explain(const TrainingPlan& plan, i64 tokens, i64 document) {
     batch.add_document(std::vector<std::int32_t>(n, 0), std::vector<std::int32_t>(n, 0));
   }
   const Symbols symbols = plan.symbols(batch);
+  Symbols none;
+  none.size['T'] = 0;
   TrainExplanation e;
   const ShardedGraph &micro = *plan.micro, &update = *plan.update;
   Sizes sizes = bound_sizes(micro.graph, symbols);
@@ -81,11 +104,10 @@ TrainExplanation explain(const TrainingPlan& plan, i64 tokens, i64 document) {
     for (auto& [name, v] : update.graph.named)
       if (name.rfind("m.", 0) == 0 || name.rfind("v.", 0) == 0) m.moments += in_update.of(name, r).bytes;
     m.activations = plan_arena(partition(plan.micro, r), std::span(&symbols, 1)).bytes;
+    m.update = plan_arena(partition(plan.update, r), std::span(&none, 1)).bytes;
     e.memory.push_back(m);
   }
   add_collectives(micro, symbols, false, e.collectives);
-  Symbols none;
-  none.size['T'] = 0;
   add_collectives(update, none, true, e.collectives);
   return e;
 }

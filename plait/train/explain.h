@@ -6,14 +6,16 @@
 namespace plait::train {
 
 struct TrainMemory {
-  i64 weights = 0, gradients = 0, moments = 0, activations = 0, inputs = 0;  // activations: the arena of micro
-  i64 total() const { return weights + gradients + moments + activations + inputs; }
+  i64 weights = 0, gradients = 0, moments = 0, inputs = 0;
+  i64 activations = 0, update = 0;  // the arenas of the two graphs
+  i64 total() const { return weights + gradients + moments + inputs + activations + update; }
 };
 
 struct TrainCollective {
   std::string phase;  // forward, backward, update
   std::string op, axis, cause;
   i64 layers = 0, count = 0;  // layers: how many have one (0: of no layer)
+  i64 values = 0;             // that go in these collectives, more than `count` where they share buckets
   i64 bytes = 0;              // payload of a rank, the largest
 };
 

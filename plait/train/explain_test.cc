@@ -3,18 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include "plait/models/test_configs.h"
+
 namespace plait::train {
 namespace {
 
 TrainExplanation of(const Plan& plan, DType compute = DType::f32) {
-  ModelConfig c;
-  c.family = "llama";
-  c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 3, c.max_positions = 64;
-  c.tied = true;
   BuildOptions build;
   build.compute = compute;
   build.weight_dtype = [](const std::string&) { return DType::f32; };
-  return explain(make_training_plan(c, build, {}, plan), 64, 16);
+  return explain(make_training_plan(small_llama(3), build, {}, plan), 64, 16);
 }
 
 /// Collectives of an op on an axis in a phase, counted over those that layers have: a layer's share.
@@ -42,18 +40,30 @@ TEST(TrainExplain, SequenceParallelMovesTheSameBytes) {
   EXPECT_LT(sp.memory[0].activations, tp.memory[0].activations);
 }
 
-TEST(TrainExplain, DataParallelReducesEachGradientOnce) {
-  TrainExplanation e = of(Plan{{{"dp", 2, "T", true, {}}}});
-  i64 gradients = 0;
-  for (auto& c : e.collectives) {
-    EXPECT_EQ(c.phase, "update") << c.op << " of " << c.cause;
-    EXPECT_EQ(c.op, "all_reduce");
-    gradients += c.count;
-  }
-  // 3 layers of 9 weights, the embedding, the last norm; the loss; and no second exchange for the norm of the
-  // gradients.
-  EXPECT_EQ(gradients, 3 * 9 + 2 + 1);
+// One exchange on the data axis, where the sums lie: 3 layers of 9 weights, the embedding, the last norm; the loss; and
+// no second one for the norm of the gradients.
+TEST(TrainExplain, DataParallelReducesAllGradientsAtOnce) {
+  TrainExplanation one = of(Plan{{{"dp", 1, "T", true, {}}}}), e = of(Plan{{{"dp", 2, "T", true, {}}}});
+  ASSERT_EQ(e.collectives.size(), 1u);
+  const TrainCollective& c = e.collectives[0];
+  EXPECT_EQ(c.phase, "update");
+  EXPECT_EQ(c.op, "all_reduce");
+  EXPECT_EQ(c.axis, "dp");
+  EXPECT_EQ(c.count, 1);
+  EXPECT_EQ(c.values, 3 * 9 + 2 + 1);
+  EXPECT_EQ(c.bytes, e.memory[0].gradients);
   EXPECT_EQ(e.memory[0].gradients, e.memory[1].gradients);
+  EXPECT_EQ(e.memory[0].update, one.memory[0].update);  // no copies of the sums
+}
+
+// Of the tensor axis the sums of the data axis know nothing; norms under sequence parallelism are summed over both.
+TEST(TrainExplain, BucketsByAxes) {
+  TrainExplanation e = of(Plan{{{"dp", 2, "T", true, {}}, {"tp", 2, "KNFVT", false, {}}}});
+  std::map<std::string, std::pair<i64, i64>> update;  // by axes: collectives, sums
+  for (auto& c : e.collectives)
+    if (c.cause == "acc.*") update[c.axis] = {c.count, c.values};
+  EXPECT_EQ(update,
+            (std::map<std::string, std::pair<i64, i64>>{{"dp", {1, 3 * 7 + 1}}, {"dp tp", {1, 3 * 2 + 1 + 1}}}));
 }
 
 TEST(TrainExplain, Bf16) {
