@@ -1,27 +1,11 @@
-// What the tests of training steps share: the small models, a run of a plan, and what differs first.
+// What the tests of training steps share: a run of a plan, and what differs first.
 #pragma once
 #include "plait/models/random_weights.h"
+#include "plait/models/test_configs.h"
 #include "plait/train/record.h"
 #include "plait/train/values.h"
 
 namespace plait::train {
-
-/// 9 query heads, 3 KV heads, an odd vocabulary, 13 leaves of F.
-inline ModelConfig small_llama() {
-  ModelConfig c;
-  c.family = "llama";
-  c.D = 72, c.N = 9, c.K = 3, c.H = 8, c.F = 208, c.V = 257, c.layers = 2, c.max_positions = 64;
-  c.tied = true;
-  return c;
-}
-
-inline ModelConfig small_gpt2() {
-  ModelConfig c;
-  c.family = "gpt2";
-  c.D = 40, c.N = 5, c.K = 5, c.H = 8, c.F = 160, c.V = 97, c.layers = 2, c.max_positions = 64;
-  c.tied = c.attention_bias = true;
-  return c;
-}
 
 inline ModelConfig with_dropout(ModelConfig c) {
   c.embedding_dropout = 0.1, c.residual_dropout = 0.2, c.attention_dropout = 0.15;
