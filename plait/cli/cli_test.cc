@@ -12,6 +12,8 @@
 #include "plait/cli/common.h"
 #include "plait/cli/machine.h"
 #include "plait/cli/table.h"
+#include "plait/exec/program.h"
+#include "plait/io/test_support.h"
 
 namespace plait::cli {
 namespace {
@@ -223,6 +225,41 @@ TEST_F(Cli, BadFilesAreExitCode4) {
   EXPECT_EQ(plait({"explain", config_.c_str(), "--plan", write("p.toml", "plan = 1\nspeed = 3\n").c_str()}).code, 4);
   EXPECT_EQ(plait({"tokenize", config_.c_str(), "text"}).code, 4);
   EXPECT_EQ(plait({"bench", config_.c_str()}).code, 4);  // no weights
+}
+
+// What no command reads from a file: texts made to take memory and time.
+TEST_F(Cli, TextsOfGraphsThatAreTooLarge) {
+  const std::string head = "graph g real f32 compute f32 sum i64 layers 1\ndim T 0\ninput %0 x f32 num [T]\n";
+  std::string inputs = head, nodes = head, numbers = head + "%1 f32 num [T] = finish(%0) \"a -> a\" {", terms = head;
+  for (int i = 1; i < 300'000; i++) {
+    inputs += fmt::format("input %{} x{} f32 num [T]\n", i, i);
+    nodes += fmt::format("%{} f32 num [T] = finish(%0) \"a -> a\"\n", i);
+    numbers += fmt::format("a{} 1, ", i);
+  }
+  terms += "%1 f32 num [T] = finish(%0) \"";
+  for (int i = 0; i < 4'000'000; i++) terms += "a,";
+  const std::string sharded =
+      "sharded\nplan = 1\n[[axis]]\nname = \"tp\"\nsize = 16384\ndims = \"T\"\n== graph\n" + head + "== steps\n";
+  std::string reshards = sharded, holders = sharded + "place %0 : tp:@0", calls = "program rank 0\n";
+  for (int i = 1; i < 300'000; i++) {
+    reshards += fmt::format("reshard %{} = %0 : whole # a because b\n", i);
+    holders += fmt::format(",{}", 2 * i);
+    calls += "0 kernel \n";
+  }
+  const i64 before = io::peak_bytes();
+  auto refused = [&](auto parse, const std::string& text, const char* want) {
+    const clock_t begin = clock();
+    io::expect_bad_file([&] { parse(text); }, want);
+    EXPECT_LT(static_cast<double>(clock() - begin) / CLOCKS_PER_SEC, 1.0) << want;
+    EXPECT_LT(io::peak_bytes() - before, 100'000'000) << want;
+  };
+  refused(Graph::parse, inputs, "at most 65536 values");
+  refused(Graph::parse, nodes, "32768 nodes");
+  refused(Graph::parse, numbers, "at most 32 numbers");
+  refused(Graph::parse, terms, "a closing quote after at most 1024");
+  refused(ShardedGraph::parse, reshards, "got more steps");
+  refused(ShardedGraph::parse, holders, "at most 64 ranges");
+  refused(plait::Program::parse, calls, "got more calls");
 }
 
 TEST(CliHelp, EveryCommandShowsExamples) {

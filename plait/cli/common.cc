@@ -70,7 +70,10 @@ Plan plan_of(const ModelOptions& o) {
   if (!o.plan_file.empty()) {
     if (o.tp != 1 || !o.tensor_split.empty() || o.sequence_parallel)
       fail(Code::usage, "--plan already says the layout: leave out --tp, --tensor-split and --sequence-parallel");
-    return Plan::parse(read_text_file(o.plan_file), o.plan_file);
+    const io::MappedFile file(o.plan_file);
+    Plan plan = Plan::parse(file.text(), o.plan_file);
+    file.check_whole();
+    return plan;
   }
   if (o.tp < 1) fail(Code::usage, "--tensor-parallel-size {}: want 1 or more", o.tp);
   std::vector<i64> weights = parse_split(o.tensor_split);

@@ -198,6 +198,7 @@ std::string Program::text() const {
 }
 
 Program Program::parse(std::string_view text) {
+  constexpr size_t kMostCalls = 1 << 17;
   Program p;
   i64 line_number = 0;
   auto next = [&]() -> std::string_view {
@@ -225,6 +226,8 @@ Program Program::parse(std::string_view text) {
   head.remove_prefix(kHead.size());
   p.rank = number(head);
   for (std::string_view line = next(); line != "of"; line = next()) {
+    if (p.calls.size() == kMostCalls)
+      fail(Code::bad_file, "program line {}: got more calls, want at most {}", line_number, kMostCalls);
     Call c;
     c.step = number(line);
     std::string_view kind = line.substr(0, std::min<size_t>(line.size(), 7));

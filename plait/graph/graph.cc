@@ -170,6 +170,7 @@ void Graph::verify() const {
   std::set<std::string> overwritten;
   for (auto& n : nodes) {
     const std::string where = n.op->name + " (" + n.attrs.label + ")";
+    if (n.op->elementwise && n.in.empty()) fail(Code::bad_file, "{}: got no operand, want one or more", where);
     verify_rule(*this, n, where);
     for (ValueId v : n.in) {
       const Value& x = at(v);

@@ -6,6 +6,8 @@
 namespace plait {
 
 Rule Rule::parse(std::string_view s) {
+  constexpr size_t kMostBytes = 512;
+  if (s.size() > kMostBytes) fail(Code::bad_file, "rule: got {} characters, want at most {}", s.size(), kMostBytes);
   Rule r;
   Term term;
   std::string group;

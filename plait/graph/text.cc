@@ -17,7 +17,7 @@ namespace plait {
 namespace {
 
 constexpr i64 kMost = i64{1} << 40;
-constexpr size_t kMostDims = 8;
+constexpr size_t kMostDims = 8, kMostNodes = 1 << 15, kMostValues = 1 << 16, kMostNumbers = 32, kMostWord = 1024;
 
 bool plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -107,6 +107,7 @@ class Line {
     size_t n = 0;
     while (n < rest_.size() && plain(rest_[n])) n++;
     if (n == 0) bad(what);
+    if (n > kMostWord) bad(fmt::format("{} of at most {} characters", what, kMostWord));
     std::string w(rest_.substr(0, n));
     rest_.remove_prefix(n);
     return w;
@@ -161,7 +162,7 @@ class Line {
   std::string quoted() {
     Line before = *this;
     std::string s;
-    for (size_t i = 1; i < rest_.size(); i++) {
+    for (size_t i = 1; i < rest_.size() && s.size() <= kMostWord; i++) {
       char c = rest_[i];
       if (c == '"') {
         rest_.remove_prefix(i + 1);
@@ -173,7 +174,7 @@ class Line {
       }
       s += c;
     }
-    before.bad("a closing quote");
+    before.bad(fmt::format("a closing quote after at most {} characters", kMostWord));
   }
 
   std::string_view rest_;
@@ -209,6 +210,7 @@ void parse_attributes(Line& l, Node& n) {
   }
   n.rule = Rule::parse(rule);
   if (l.take("{")) do {
+      if (n.attrs.x.size() == kMostNumbers) l.bad(fmt::format("at most {} numbers", kMostNumbers));
       std::string key = l.word("an attribute's name");
       n.attrs.x[key] = l.real("a number");
     } while (l.take(",") || (l.expect("}"), false));
@@ -264,6 +266,9 @@ Graph Graph::parse(std::string_view text) {
   bool headed = false;
   i64 number = 0;
   auto define = [&](ValueId id, Value v) {
+    if (defined.size() == kMostValues || g.nodes.size() == kMostNodes)
+      fail(Code::bad_file, "[graph text, line {}] got more, want at most {} values and {} nodes", number, kMostValues,
+           kMostNodes);
     if (auto [it, fresh] = defined.emplace(id, Definition{std::move(v), number}); !fresh)
       fail(Code::bad_file, "[graph text, line {}] %{} is defined already, in line {}", number, id, it->second.line);
   };

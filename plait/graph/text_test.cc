@@ -144,7 +144,7 @@ TEST(GraphText, SaysWhereAndWhat) {
             "[graph text, line 5] got 'lable x', want dims, class, elem, alias, label, layer or backward");
   EXPECT_EQ(message(base + "%1 f32 num [T D = copy(%0)"), "[graph text, line 5] got '= copy(%0)', want a dim or ']'");
   EXPECT_EQ(message(base + "%1 f32 num [T D] = copy(%0) \"a b"),
-            "[graph text, line 5] got '\"a b', want a closing quote");
+            "[graph text, line 5] got '\"a b', want a closing quote after at most 1024 characters");
   EXPECT_EQ(message(base + "%1 f32 num [T D] = copy(%0) \"a b -> a b\" {eps}"),
             "[graph text, line 5] got '}', want a number");
   EXPECT_THAT(message(base + "%1 f32 num [T D] = coppy(%0)"), testing::HasSubstr("no op 'coppy'"));
@@ -153,6 +153,20 @@ TEST(GraphText, SaysWhereAndWhat) {
   EXPECT_THAT(message(base + "%1 f32 num [T Q] = copy(%0) \"a b -> a b\""), testing::HasSubstr("dim Q is not given"));
   EXPECT_EQ(message(head + dims + "input %0 x f32 sum [T D]\n%1 f32 num [T D] = copy(%0) \"a b -> a b\""),
             "copy (): reads %0 (x), a sum that nobody has finished");
+}
+
+TEST(GraphText, BoundsWhatALineMayMake) {
+  const std::string base = "graph g real f32 compute f32 sum i64 layers 1\ndim T 0\ninput %0 x f32 num [T]\n";
+  EXPECT_THAT(message(base + "%1 f32 num [T] = copy() \"-> a\""), testing::HasSubstr("got no operand"));
+  std::string numbers = "%1 f32 num [T] = copy(%0) \"a -> a\" {a 1";
+  for (int i = 0; i < 40; i++) numbers += fmt::format(", a{} 1", i);
+  EXPECT_THAT(message(base + numbers + "}"), testing::HasSubstr("want at most 32 numbers"));
+  std::string rule = "a";
+  for (int i = 0; i < 300; i++) rule += ",a";
+  EXPECT_THAT(message(base + "%1 f32 num [T] = copy(%0) \"" + rule + " -> a\""), testing::HasSubstr("at most 512"));
+  std::string inputs = base;
+  for (int i = 1; i <= 70'000; i++) inputs += fmt::format("input %{} x{} f32 num [T]\n", i, i);
+  EXPECT_THAT(message(inputs), testing::HasSubstr("want at most 65536 values"));
 }
 
 // Whatever the bytes, an Error or a graph that prints and reads back.

@@ -72,6 +72,7 @@ void read_slice(const FileTensor& t, const Box& box, DType to, void* out) {
       convert(t, begin, run, to, p);
     p += out_run;
   });
+  if (t.file != nullptr) t.file->check_whole();
 }
 
 void will_need(const FileTensor& t) {

@@ -126,5 +126,20 @@ TEST(HeadRows, follow_the_definition_of_the_conversion) {
   }
 }
 
+TEST(ReadSlice, a_file_cut_short_meanwhile_is_refused) {
+  TempFolder folder;
+  write_file(folder / "w", std::string(80'000, '\1'));
+  MappedFile file(folder / "w");
+  const FileTensor t{"t", DType::f32, {200, 100}, file.data(), file.size(), &file};
+  std::vector<float> row(100);
+  read_slice(t, {{199, 200}, {0, 100}}, DType::f32, row.data());
+  fs::resize_file(folder / "w", 40'000);
+  expect_bad_file(
+      [&] {
+        read_slice(t, {{199, 200}, {0, 100}}, DType::f32, row.data());
+      },
+      folder / "w", "got 40000 bytes while it was read");
+}
+
 }  // namespace
 }  // namespace plait::io

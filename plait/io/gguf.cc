@@ -51,6 +51,7 @@ constexpr int kMaxArrayDepth = 4;
 constexpr i64 kMaxNameBytes = 1024;
 constexpr i64 kMaxAlignment = i64{1} << 20;
 constexpr i64 kMaxFiles = 4096;
+constexpr i64 kMaxTensors = 1 << 17, kMaxKeys = 1 << 16;  // of a file
 
 /// Bytes of a value of a fixed-size type; 0 for texts and arrays.
 i64 fixed_bytes(GgufType t) {
@@ -226,6 +227,7 @@ GgufFile::GgufFile(MappedFile file) {
   files_.push_back(std::move(file));
   read(0);
   open_siblings();
+  for (auto& f : files_) f.check_whole();
 }
 
 void GgufFile::read(size_t file) {
@@ -237,6 +239,8 @@ void GgufFile::read(size_t file) {
     c.bad("version", 4, "a big-endian file", "a little-endian one");
   if (version != 2 && version != 3) c.bad("version", 4, version, "2 or 3");
   i64 num_tensors = c.count("number of tensors", 24), num_keys = c.count("number of keys", 13);
+  if (num_tensors > kMaxTensors) c.bad("number of tensors", 8, num_tensors, fmt::format("at most {}", kMaxTensors));
+  if (num_keys > kMaxKeys) c.bad("number of keys", 16, num_keys, fmt::format("at most {}", kMaxKeys));
 
   i64 alignment = 32;
   std::unordered_map<std::string_view, GgufValue> values;

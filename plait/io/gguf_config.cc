@@ -189,6 +189,7 @@ json config_of(const GgufFile& file) {
     t.number("rope_theta", "rope.freq_base");
   }
   add_vocabulary(file, t);
+  file.files()[0].check_whole();
   return t.config;
 }
 

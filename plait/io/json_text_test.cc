@@ -30,10 +30,27 @@ TEST(JsonText, names_what_is_wrong) {
   bad("{\"a\": 1e999}", "JSON");
   bad("{\"a\": NaN}", "offset");
   bad("// c\n{}", "offset");
+  bad("[1, " + std::string(100'000, '1') + "]", "offset 3", "a number of more than 4096");
   bad(std::string(100'000, '['), "64 levels");
   std::string objects;
   for (int i = 0; i < 100'000; i++) objects += "{\"a\":";
   bad(objects, "64 levels");
+}
+
+TEST(JsonText, memory_is_bounded_before_anything_is_made) {
+  std::string lists = "[", objects = "[";
+  for (int i = 0; i < 1'000'000; i++) lists += "[],";
+  for (int i = 0; i < 400'000; i++) objects += "{\"\":1},";
+  const i64 before = peak_bytes();
+  expect_bad_file([&] { parse_json(lists + "[]]", "f"); }, "[f] JSON: got values that take 88 MB", "at most 80 MB");
+  expect_bad_file([&] { parse_json(objects + "{}]", "f"); }, "at most 80 MB");
+  EXPECT_LT(peak_bytes() - before, i64{10} << 20);
+  const std::string some = objects.substr(0, 1 + 7 * 200'000) + "{}]";
+  const clock_t begin = clock();
+  EXPECT_EQ(parse_json(some, "f").size(), 200'001u);
+  EXPECT_LT(static_cast<double>(clock() - begin) / CLOCKS_PER_SEC, 5.0);  // 0.1 s, or minutes where it grows as n^2
+  EXPECT_EQ(parse_json(lists.substr(0, 1'500'001) + "[]]", "f").size(), 500'001u);
+  EXPECT_LT(peak_bytes() - before, i64{80} << 20);
 }
 
 TEST(JsonText, files) {

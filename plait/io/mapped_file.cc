@@ -10,6 +10,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "plait/io/lost_pages.h"
+
 namespace plait::io {
 
 namespace {
@@ -33,9 +35,15 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     if (p == MAP_FAILED) {
       error = errno;
     } else {
-      data_ = static_cast<const std::byte*>(p);
-      size_ = s.st_size;
-      mapped_ = true;
+      watch_ = watch_mapping(p, static_cast<size_t>(s.st_size));
+      if (watch_ >= 0) {
+        data_ = static_cast<const std::byte*>(p);
+        size_ = s.st_size;
+        fd_ = fd;
+        return;
+      }
+      ::munmap(p, static_cast<size_t>(s.st_size));
+      error = EMFILE;
     }
   }
   ::close(fd);
@@ -53,28 +61,42 @@ MappedFile MappedFile::of_bytes(std::string name, std::string_view bytes) {
 }
 
 MappedFile::~MappedFile() {
-  if (mapped_)
-    ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
-  else
+  if (fd_ < 0) {
     delete[] data_;
+    return;
+  }
+  unwatch_mapping(watch_);
+  ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+  ::close(fd_);
 }
 
 MappedFile::MappedFile(MappedFile&& o) noexcept
     : path_(std::move(o.path_)),
       data_(std::exchange(o.data_, nullptr)),
       size_(std::exchange(o.size_, 0)),
-      mapped_(std::exchange(o.mapped_, false)) {}
+      fd_(std::exchange(o.fd_, -1)),
+      watch_(std::exchange(o.watch_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& o) noexcept {
   std::swap(path_, o.path_);
   std::swap(data_, o.data_);
   std::swap(size_, o.size_);
-  std::swap(mapped_, o.mapped_);
+  std::swap(fd_, o.fd_);
+  std::swap(watch_, o.watch_);
   return *this;
 }
 
+void MappedFile::check_whole() const {
+  if (fd_ < 0) return;
+  struct stat s {};
+  if (::fstat(fd_, &s) != 0) fail(Code::bad_file, "[{}] cannot be read: {}", path_, reason(errno));
+  if (lost_pages(watch_) || s.st_size < size_)
+    fail(Code::bad_file, "[{}] got {} bytes while it was read, want the {} that it had when it was opened", path_,
+         s.st_size, size_);
+}
+
 void MappedFile::advise(i64 offset, i64 bytes, int advice, bool inside) const {
-  if (!mapped_) return;
+  if (fd_ < 0) return;
   i64 page = ::sysconf(_SC_PAGESIZE);
   i64 begin = std::clamp<i64>(offset, 0, size_);
   i64 end = begin + std::clamp<i64>(bytes, 0, size_ - begin);

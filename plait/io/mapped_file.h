@@ -1,8 +1,9 @@
 // A file mapped read-only. Pages come in when they are touched, so a process holds only what it reads.
 //
 // Only regular files are mapped (a FIFO, a device or a folder is refused, without waiting on it). The mapping is
-// private: a file that somebody truncates while it is mapped ends the process with SIGBUS on the lost pages, as for any
-// mmap; writers of this project write aside and rename, which never does that.
+// private. Of a file that somebody truncates while it is mapped the lost part reads as zeros (lost_pages.h): who has
+// read calls check_whole() before what was read is used. Writers of this project write aside and rename, which never
+// does that.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -27,6 +28,9 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
 
+  /// After reading: throws bad_file when the file has been cut short since it was mapped.
+  void check_whole() const;
+
   /// Hints; offsets in bytes. They change no result and never fail.
   void advise_sequential() const;
   void will_need(i64 offset, i64 bytes) const;
@@ -40,7 +44,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   i64 size_ = 0;
-  bool mapped_ = false;
+  int fd_ = -1, watch_ = -1;  // of a mapping
 };
 
 }  // namespace plait::io

@@ -1,5 +1,6 @@
 #include "plait/io/mapped_file.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +46,32 @@ TEST(MappedFile, names_what_cannot_be_mapped) {
   expect_bad_file([&] { MappedFile(t / "fifo"); }, "regular file");
   fs::create_symlink("loop", t / "loop");
   expect_bad_file([&] { MappedFile(t / "loop"); }, "symbolic links");
+}
+
+// A page that is gone would end the process with SIGBUS.
+TEST(MappedFile, a_file_cut_while_it_is_mapped_reads_as_zeros_and_is_told) {
+  TempFolder t;
+  const auto path = t / "a";
+  write_file(path, std::string(50'000, 'x'));
+  write_file(t / "b", std::string(50'000, 'y'));
+  MappedFile f(path), other(t / "b");
+  f.check_whole();
+  fs::resize_file(path, 5000);
+  EXPECT_EQ(f.text()[4999], 'x');
+  EXPECT_EQ(f.text()[30'000], 0);
+  EXPECT_EQ(f.text()[49'999], 0);
+  expect_bad_file([&] { f.check_whole(); }, path, "got 5000 bytes while it was read, want the 50000");
+  fs::resize_file(path, 60'000);  // grown again: what was lost is lost
+  expect_bad_file([&] { f.check_whole(); }, path);
+  other.check_whole();
+  EXPECT_EQ(other.text()[49'999], 'y');
+  fs::resize_file(t / "b", 49'999);  // within a page: no signal
+  expect_bad_file([&] { other.check_whole(); }, "got 49999 bytes");
+}
+
+TEST(MappedFileDeathTest, another_bus_error_still_ends_the_process) {
+  MappedFile f("/proc/self/exe");
+  EXPECT_EXIT(raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST(OutputFile, appears_only_whole) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "plait/io/cursor.h"
 #include "plait/io/json_text.h"
@@ -24,7 +23,9 @@ constexpr SafetensorsType kTypes[] = {
 };
 
 constexpr i64 kMaxHeaderBytes = 100'000'000;
-constexpr i64 kMaxIndexBytes = 100'000'000;
+constexpr i64 kMaxIndexBytes = i64{32} << 20;
+constexpr size_t kMaxTensors = 1 << 17, kMaxMetadata = 1 << 16;  // of a file
+constexpr size_t kMaxTextBytes = 1 << 20;                        // of a name, a value, a number
 constexpr size_t kMaxDims = 32;
 
 /// The header's events:
@@ -51,6 +52,7 @@ class Header {
 
   bool string(std::string& text) {
     if (place_ == Place::metadata_value) {
+      if (metadata_.size() == kMaxMetadata) return odd(fmt::format("more than {} entries", kMaxMetadata));
       if (!metadata_.emplace(key_, text).second) again(key_);
       place_ = Place::metadata;
     } else if (place_ == Place::dtype) {
@@ -69,6 +71,7 @@ class Header {
     } else if (place_ == Place::name) {
       place_ = key_ == "__metadata__" ? Place::metadata : Place::tensor;
       if (place_ == Place::tensor) {
+        if (tensors_.size() == kMaxTensors) return odd(fmt::format("more than {} tensors", kMaxTensors));
         tensors_.emplace_back().name = key_;
         offsets_.clear();
         has_shape_ = has_offsets_ = false;
@@ -192,6 +195,23 @@ class Header {
   bool has_metadata_ = false, has_shape_ = false, has_offsets_ = false;
 };
 
+/// The parser keeps several copies of the text or number that it is in.
+void check_texts(std::string_view header, const std::string& file) {
+  bool in_text = false;
+  size_t begin = 0;
+  for (size_t i = 0; i < header.size(); i++) {
+    if (i - begin > kMaxTextBytes)
+      fail(Code::bad_file, "[{}] header at offset {}: got a text of more than {} bytes, want at most that", file,
+           8 + begin, kMaxTextBytes);
+    if (in_text && header[i] == '\\')
+      i++;
+    else if (header[i] == '"' || (!in_text && (header[i] == ',' || header[i] == ':'))) {
+      in_text ^= header[i] == '"';
+      begin = i;
+    }
+  }
+}
+
 }  // namespace
 
 const SafetensorsType* safetensors_type(std::string_view name) {
@@ -236,6 +256,7 @@ std::vector<SafetensorsTensor> Safetensors::read(size_t file) {
   if (const void* nul = std::memchr(text, 0, static_cast<size_t>(header_bytes));
       nul != nullptr)  // the parser ends there
     c.bad("header", static_cast<const std::byte*>(nul) - f.data(), "a NUL byte", "JSON");
+  check_texts({text, static_cast<size_t>(header_bytes)}, f.path());
   json::sax_parse(text, text + header_bytes, &header);
   metadata_.merge(metadata);  // of shards, the first one's values
 
@@ -267,23 +288,34 @@ std::vector<SafetensorsTensor> Safetensors::read(size_t file) {
   }
   if (end != room)
     fail(Code::bad_file, "[{}] got {} bytes of data, want {} for the tensors of the header", f.path(), room, end);
+  f.check_whole();
   return tensors;
 }
 
-void Safetensors::read_index(const std::string& path) {
-  const auto index = read_json(path, kMaxIndexBytes);
+std::map<std::string, std::unordered_set<std::string>> shards_of_index(std::string_view text,
+                                                                       const std::string& where) {
+  const auto index = parse_json(text, where);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object() || map->empty())
-    fail(Code::bad_file, "[{}] got no object weight_map, want tensor -> shard", path);
-  std::map<std::string, std::unordered_set<std::string_view>> shards;
+    fail(Code::bad_file, "[{}] got no object weight_map, want tensor -> shard", where);
+  std::map<std::string, std::unordered_set<std::string>> shards;
   for (const auto& [tensor, shard] : map->items()) {
     const auto* name = shard.get_ptr<const std::string*>();
     if (name == nullptr || !name->ends_with(".safetensors") ||
         name->find_first_of(std::string_view("/\\\0", 3)) != name->npos)
-      fail(Code::bad_file, "[{}] shard of {}: got {}, want the name of a .safetensors file in this folder", path,
+      fail(Code::bad_file, "[{}] shard of {}: got {}, want the name of a .safetensors file in this folder", where,
            shown(tensor), name != nullptr ? shown(*name) : std::string(shard.type_name()));
     shards[*name].insert(tensor);
   }
+  return shards;
+}
+
+void Safetensors::read_index(const std::string& path) {
+  const MappedFile index(path);
+  if (index.size() > kMaxIndexBytes)
+    fail(Code::bad_file, "[{}] got {} bytes, want at most {} for an index", path, index.size(), kMaxIndexBytes);
+  const auto shards = shards_of_index(index.text(), path);
+  index.check_whole();
   const auto folder = std::filesystem::path(path).parent_path();
   for (const auto& [shard, names] : shards) {
     files_.emplace_back((folder / shard).string());

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "plait/io/mapped_file.h"
@@ -35,6 +36,12 @@ struct SafetensorsTensor {
   const std::byte* data = nullptr;
   size_t file = 0;  // of a sharded model
 };
+
+/// The text of an index: the names of a shard's tensors, by the shard's file name, which is one of the index's own
+/// folder.
+///   where   the file, for messages
+///   errors  bad_file: no JSON object with a weight_map of tensor -> shard; a name that leaves the folder
+std::map<std::string, std::unordered_set<std::string>> shards_of_index(std::string_view text, const std::string& where);
 
 class Safetensors {
  public:

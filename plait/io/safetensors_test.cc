@@ -227,12 +227,24 @@ TEST(SafetensorsHostile, files_of_other_projects) {
 
 TEST(SafetensorsHostile, many_tensors_cost_memory_like_the_header) {
   std::string header = "{";
-  for (int i = 0; i < 200'000; i++)
+  for (int i = 0; i < 100'000; i++)
     header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", i == 0 ? "" : ",", i);
   const auto bytes = file_of(header + "}", 0);
   const i64 before = peak_bytes();
-  EXPECT_EQ(open(bytes).tensors().size(), 200'000u);
+  EXPECT_EQ(open(bytes).tensors().size(), 100'000u);
   EXPECT_LT(peak_bytes() - before, 12 * static_cast<i64>(bytes.size()));
+}
+
+TEST(SafetensorsHostile, a_header_makes_no_more_than_its_bounds) {
+  std::string tensors = "{", metadata = R"({"__metadata__":{)";
+  for (int i = 0; i < 140'000; i++) {
+    tensors += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", i == 0 ? "" : ",", i);
+    metadata += fmt::format(R"({}"{}":"")", i == 0 ? "" : ",", i);
+  }
+  expect_refused(file_of(tensors + "}", 0), "more than 131072 tensors");
+  expect_refused(file_of(metadata + "}}", 0), "more than 65536 entries");
+  expect_refused(file_of("{\"" + std::string(3'000'000, 'a') + "\":1}", 0), "a text of more than 1048576 bytes");
+  expect_refused(file_of("{\"t\":" + std::string(3'000'000, '1') + "}", 0), "a text of more than 1048576 bytes");
 }
 
 TEST(SafetensorsIndex, disagreements_are_refused) {

@@ -89,8 +89,9 @@ Range split(Range r, const Edges& edges, i64 n, i64 i, const std::vector<i64>& w
       if (k <= i) upto += w;
     }
   }
-  i64 leaves = *last - *first;
-  return {edges.edge(*first + leaves * before / total), edges.edge(*first + leaves * upto / total)};
+  const i128 leaves = *last - *first;
+  auto at = [&](i64 weight) { return edges.edge(*first + static_cast<i64>(leaves * weight / total)); };
+  return {at(before), at(upto)};
 }
 
 Binding::Binding(const Plan& plan, const Sizes& sizes) : plan_(plan), sizes_(sizes), mesh_(plan.mesh()) {}
@@ -212,6 +213,30 @@ bool bound(char dim, const std::vector<Binding::Use>& cuts, const Sizes& s) {
   return all;
 }
 
+/// Are the ranges of different coordinates of axis a disjoint, wherever the other axes on the dim stand? (Else a part
+/// on the diagonal would be lost.) Ranges by their begin: one that overlaps any before it overlaps the one that ends
+/// last.
+bool apart(char dim, const std::vector<Binding::Use>& cuts, size_t a, const Binding& b) {
+  std::vector<std::pair<Range, i64>> all;  // and the coordinate
+  for_all_coords(b.plan(), cuts, {}, [&](const Coords& c) {
+    if (Range r = b.range(dim, cuts, c); !r.empty()) all.emplace_back(r, c[a]);
+    return true;
+  });
+  std::sort(all.begin(), all.end(), [](auto& x, auto& y) { return x.first.begin < y.first.begin; });
+  std::pair<i64, i64> last{-1, -1},
+      other{-1, -1};  // end and coordinate: the last to end, the last of other coordinates
+  for (auto& [r, at] : all) {
+    if ((at == last.second ? other : last).first > r.begin) return false;
+    if (r.end > last.first) {
+      if (at != last.second) other = last;
+      last = {r.end, at};
+    } else if (at != last.second && r.end > other.first) {
+      other = {r.end, at};
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool covers(const Placement& have, const Placement& want, const std::string& dims, const Binding& b) {
@@ -246,13 +271,7 @@ Placement simplified(Placement p, const std::string& dims, const Binding& b) {
     auto cuts = Binding::uses(p, p[a].dim);
     char dim = dims[static_cast<size_t>(p[a].dim)];
     if (!bound(dim, cuts, b.sizes())) continue;
-    // Apart along this axis, wherever the other axes on the dim stand: else a part on the diagonal would be lost.
-    bool disjoint = for_all_coords(b.plan(), cuts, {}, [&](const Coords& c) {
-      return for_all_coords(b.plan(), cuts, {}, [&](const Coords& o) {
-        return o[a] == c[a] || (b.range(dim, cuts, c) & b.range(dim, cuts, o)).empty();
-      });
-    });
-    if (disjoint) p[a].join = Joined::copy;
+    if (apart(dim, cuts, a, b)) p[a].join = Joined::copy;
   }
   return p;
 }

@@ -1,5 +1,7 @@
 #include "plait/placement/plan.h"
 
+#include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -10,7 +12,8 @@
 namespace plait {
 
 namespace {
-constexpr i64 kMostRanks = 1 << 20;
+constexpr i64 kMostRanks = 1 << 14, kMostAxes = 8;
+constexpr size_t kMostPlanBytes = 256 << 10;
 constexpr std::string_view kDims = "TRDNKHFVELCBPW";
 
 i64 integer(const toml::node& n, std::string_view where, std::string_view key, i64 low, i64 high) {
@@ -70,11 +73,16 @@ Mesh Plan::mesh() const {
 void Plan::verify() const {
   std::set<std::string> names;
   i64 ranks = 1;
+  if (static_cast<i64>(axes.size()) > kMostAxes)
+    fail(Code::usage, "plan: got {} axes, want at most {}", axes.size(), kMostAxes);
   bool heads = false, groups = false;
   std::string inside;  // an axis that cuts T inside sequences
   for (auto& a : axes) {
-    if (a.name.empty() || !names.insert(a.name).second)
-      fail(Code::usage, "plan: axis name '{}' is empty or there twice", a.name);
+    const bool word =
+        std::all_of(a.name.begin(), a.name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+    if (a.name.empty() || a.name.size() > 32 || !word)
+      fail(Code::usage, "plan: got an axis name of {} bytes, want 1 to 32 letters, digits and _", a.name.size());
+    if (!names.insert(a.name).second) fail(Code::usage, "plan: axis name '{}' is there twice", a.name);
     if (a.size < 1 || a.size > kMostRanks || (ranks *= a.size) > kMostRanks)
       fail(Code::usage, "plan: axis {} of size {}: want 1 to {} ranks in all", a.name, a.size, kMostRanks);
     if (!a.weights.empty()) {
@@ -115,6 +123,17 @@ std::string Plan::text() const {
 }
 
 Plan Plan::parse(std::string_view toml_text, std::string_view where) {
+  if (toml_text.size() > kMostPlanBytes)
+    fail(Code::bad_file, "[{}] got {} bytes, want at most {} for a plan", where, toml_text.size(), kMostPlanBytes);
+  // The parser recurses over the parts of a dotted key, of which a plan has none.
+  constexpr i64 kMostDots = 256;
+  i64 line = 1, dots = 0;
+  for (char c : toml_text) {
+    dots = c == '\n' ? 0 : dots + (c == '.');
+    line += c == '\n';
+    if (dots > kMostDots)
+      fail(Code::bad_file, "[{}] line {}: got more than {} dots, want keys without", where, line, kMostDots);
+  }
   toml::table t;
   try {
     t = toml::parse(toml_text, where);

@@ -9,6 +9,7 @@ Holders Holders::parse(std::string_view s) {
   if (s == "all") return {};
   Holders h = none();
   if (s == "none") return h;
+  constexpr size_t kMostRanges = 64;
   while (!s.empty()) {
     auto comma = s.find(',');
     std::string_view part = s.substr(0, comma);
@@ -22,9 +23,12 @@ Holders Holders::parse(std::string_view s) {
       ok = *p == '-' && f == std::errc{} && q == part.data() + part.size();
     }
     if (!ok || r.begin < 0 || r.end < r.begin || r.end >= (i64{1} << 40))
-      fail(Code::bad_file, "holders: got '{}', want coordinates such as 0,3-5", part);
+      fail(Code::bad_file, "holders: got '{}', want coordinates such as 0,3-5", part.substr(0, 40));
     r.end++;
-    h = h | Holders(r);
+    if (h.in_.size() == kMostRanges || (!h.in_.empty() && r.begin <= h.in_.back().end))
+      fail(Code::bad_file, "holders: got '{}', want at most {} ranges, ascending and apart", part.substr(0, 40),
+           kMostRanges);
+    h.in_.push_back(r);
   }
   return h;
 }
@@ -48,7 +52,9 @@ std::string to_string(const Placement& p, const Plan& plan, const std::string& d
 
 Placement parse_placement(std::string_view text, const Plan& plan, const std::string& dims) {
   Placement p(plan.axes.size());
-  auto bad = [&](std::string_view what) { fail(Code::bad_file, "placement '{}' of [{}]: {}", text, dims, what); };
+  auto bad = [&](std::string_view what) {
+    fail(Code::bad_file, "placement '{}' of [{}]: {}", text.substr(0, 80), dims, what);
+  };
   if (text == "whole") return p;
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -59,7 +65,8 @@ Placement parse_placement(std::string_view text, const Plan& plan, const std::st
     if (colon == std::string_view::npos) bad("no axis");
     size_t a = 0;
     while (a < plan.axes.size() && plan.axes[a].name != item.substr(0, colon)) a++;
-    if (a == plan.axes.size()) bad(fmt::format("no axis '{}' in the plan", item.substr(0, colon)));
+    if (a == plan.axes.size())
+      bad(fmt::format("no axis '{}' in the plan", item.substr(0, std::min<size_t>(colon, 40))));
     item.remove_prefix(colon + 1);
     for (Joined j : {Joined::sum, Joined::max, Joined::one})
       if (item.substr(0, 3) == name_of(j)) {
@@ -76,8 +83,8 @@ Placement parse_placement(std::string_view text, const Plan& plan, const std::st
       p[a].dim = d;
       p[a].by = item[0];
       item.remove_prefix(1);
-      if (item.substr(0, 2) == "by" && item.size() > 2) {
-        p[a].by = item[2];
+      if (p[a].by == 'T' && item.substr(0, 3) == "byS") {
+        p[a].by = 'S';
         item.remove_prefix(3);
       }
       if (item.substr(0, 1) == "!") {
@@ -89,7 +96,7 @@ Placement parse_placement(std::string_view text, const Plan& plan, const std::st
       p[a].holders = Holders::parse(item.substr(1));
       item = {};
     }
-    if (!item.empty()) bad(fmt::format("'{}' is left over", item));
+    if (!item.empty()) bad(fmt::format("'{}' is left over", item.substr(0, 40)));
   }
   return p;
 }

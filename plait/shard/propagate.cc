@@ -268,7 +268,9 @@ Placement place(const Graph& g, const Node& n, const Plan& plan, const std::vect
     bool complete = true;  // every factor of the cut is in the value
     for (size_t d = 0; d < term.size(); d++) {
       if (!related(*n.op, c.group, term[d])) continue;
-      PLAIT_CHECK(p[a].dim < 0, "{}: one cut reaches two dims of {}", n.op->name, v.name);
+      if (p[a].dim >= 0)
+        fail(Code::bad_file, "{} ({}): the cut of {} along axis {} reaches two dims of {}", n.op->name, n.attrs.label,
+             c.group, plan.axes[a].name, v.name);
       p[a].dim = static_cast<i64>(d);
       p[a].by = cut_name(*n.op, term[d], v.dims[d], plan.axes[a]);
       p[a].owned = c.contracted && !output && (p[a].by == 'K' || p[a].by == 'S');  // the cuts that may overlap
@@ -306,8 +308,27 @@ std::vector<Binding::Use> group_uses(const Node& n, const std::vector<Cut>& cuts
   return u;
 }
 
+namespace {
+
+/// The ranges of query heads follow those of KV heads or the other way round: both must be there, and fit.
+void check_heads(const Graph& g, const Plan& plan) {
+  for (auto& axis : plan.axes) {
+    const size_t n = axis.dims.find('N'), k = axis.dims.find('K');
+    if (axis.size == 1 || n == k) continue;  // neither
+    const bool heads_lead = n < k;
+    if (g.dims.count(heads_lead ? 'K' : 'N') == 0) continue;
+    const i64 N = g.dims.count('N') > 0 ? g.size('N') : 0, K = g.dims.count('K') > 0 ? g.size('K') : 0;
+    if (N < 1 || K < 1 || N % K != 0)
+      fail(Code::bad_file, "graph {}: axis {} cuts heads, of which there are N {} and K {}; want a multiple", g.name,
+           axis.name, N, K);
+  }
+}
+
+}  // namespace
+
 ShardedGraph propagate(Graph graph, const Plan& plan, const PropagateOptions& options) {
   plan.verify();
+  check_heads(graph, plan);
   Propagation p(std::move(graph), plan, options);
   p.place_named();
   for (size_t i = 0; i < p.s.graph.nodes.size(); i++) p.visit(static_cast<i64>(i));
@@ -315,6 +336,11 @@ ShardedGraph propagate(Graph graph, const Plan& plan, const PropagateOptions& op
 }
 
 void ShardedGraph::verify() const {
+  check_heads(graph, plan);
+  if (auto t = graph.dims.find('T'); t != graph.dims.end() && t->second.size > 0)
+    for (auto& axis : plan.axes)
+      if (axis.data) fail(Code::bad_file, "axis {} cuts T between sequences, but T has a fixed size", axis.name);
+  std::vector<bool> ran(graph.nodes.size());
   Sizes sizes = static_sizes(graph);
   Binding binding(plan, sizes);
   std::set<ValueId> ready;
@@ -328,6 +354,8 @@ void ShardedGraph::verify() const {
     const Node& n = graph.nodes[static_cast<size_t>(st.node)];
     auto& c = cuts[static_cast<size_t>(st.node)];
     const std::string where = fmt::format("step of {} ({})", n.op->name, n.attrs.label);
+    if (ran[static_cast<size_t>(st.node)]) fail(Code::bad_file, "{}: is there twice", where);
+    ran[static_cast<size_t>(st.node)] = true;
     if (st.in.size() != n.in.size() || c.size() != plan.axes.size())
       fail(Code::bad_file, "{}: {} operands and {} cuts, want {} and {}", where, st.in.size(), c.size(), n.in.size(),
            plan.axes.size());

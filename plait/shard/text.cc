@@ -7,6 +7,8 @@
 namespace plait {
 
 namespace {
+constexpr i64 kMostSteps = 1 << 16;
+constexpr i64 kMostWork = 1 << 22;  // steps x ranks that are verified when a text is read
 constexpr std::string_view kGraph = "== graph\n", kSteps = "== steps\n";
 
 std::string show_cuts(const std::vector<Cut>& cuts, const Plan& plan) {
@@ -83,7 +85,7 @@ std::vector<Cut> parse_cuts(Line& line, const Plan& plan, const Node& n) {
     auto name = line.until("=");
     size_t a = 0;
     while (a < plan.axes.size() && plan.axes[a].name != name) a++;
-    if (a == plan.axes.size()) fail(Code::bad_file, "sharded line {}: no axis '{}'", line.number, name);
+    if (a == plan.axes.size()) fail(Code::bad_file, "sharded line {}: no axis '{}'", line.number, name.substr(0, 40));
     line.expect("=");
     if (!line.take("-")) {
       if (line.rest.empty()) line.bad("a dim");
@@ -124,6 +126,10 @@ ShardedGraph ShardedGraph::parse(std::string_view text) {
   };
   while (!body.empty()) {
     auto n = std::min(body.find('\n'), body.size());
+    const i64 most = std::min(kMostSteps, kMostWork / s.plan.world());
+    if (static_cast<i64>(s.steps.size()) == most)
+      fail(Code::bad_file, "sharded line {}: got more steps, want at most {} on {} ranks", number + 1, most,
+           s.plan.world());
     Line line{body.substr(0, n), ++number};
     body.remove_prefix(std::min(n + 1, body.size()));
     if (line.take("place ")) {
@@ -163,7 +169,9 @@ ShardedGraph ShardedGraph::parse(std::string_view text) {
       s.steps.push_back(std::move(step));
     }
   }
-  s.verify();
+  try {
+    s.verify();
+  } catch (const Error& e) { fail(Code::bad_file, "sharded: {}", e.what()); }
   return s;
 }
 

@@ -425,7 +425,12 @@ struct ChatTemplate::Tree {
   Body body;
 };
 
-ChatTemplate::ChatTemplate(std::string_view source) : tree_(std::make_unique<Tree>(Tree{tmpl::parse(source)})) {}
+ChatTemplate::ChatTemplate(std::string_view source) {
+  constexpr size_t kMostBytes = 256 << 10;  // real ones have up to 30,000
+  if (source.size() > kMostBytes)
+    fail(Code::bad_file, "[chat template] got {} bytes, want at most {}", source.size(), kMostBytes);
+  tree_ = std::make_unique<Tree>(Tree{tmpl::parse(source)});
+}
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;

@@ -24,8 +24,8 @@ struct ChatMessage {
 };
 
 struct ChatLimits {
-  i64 steps = 2'000'000;              // expressions and statements evaluated
-  i64 memory_bytes = i64{256} << 20;  // all values made, dead ones included
+  i64 steps = 2'000'000;             // expressions and statements evaluated
+  i64 memory_bytes = i64{80} << 20;  // all values made, dead ones included
   i64 output_bytes = i64{16} << 20;
 };
 

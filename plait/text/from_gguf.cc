@@ -14,20 +14,25 @@ std::optional<i64> special_id(const io::GgufFile& file, std::string_view key, i6
   return id;
 }
 
+/// A list takes more memory than the file: its length is looked at first.
+void check_count(const io::GgufFile& file, std::string_view key, i64 least, i64 most) {
+  const auto* list = file.find(key);
+  if (list != nullptr && (list->count < least || list->count > most))
+    fail(Code::bad_file, "[{}] {}: got {} items, want {} to {}", file.path(), key, list->count, least, most);
+}
+
 void read_tokens(const io::GgufFile& file, Vocabulary& v) {
+  check_count(file, "tokenizer.ggml.tokens", 0, kMaxTokens);
   const auto texts = file.texts("tokenizer.ggml.tokens");
   if (!texts) fail(Code::bad_file, "[{}] got no key \"tokenizer.ggml.tokens\"", file.path());
-  if (static_cast<i64>(texts->size()) > kMaxTokens)
-    fail(Code::bad_file, "[{}] got {} tokens, want at most {}", file.path(), texts->size(), kMaxTokens);
   v.tokens.assign(texts->begin(), texts->end());
+  const auto num_tokens = static_cast<i64>(v.tokens.size());
+  check_count(file, "tokenizer.ggml.token_type", num_tokens, num_tokens);
   const auto types = file.integers("tokenizer.ggml.token_type");
   if (!types) {
     v.types.assign(v.tokens.size(), TokenType::normal);
     return;
   }
-  if (types->size() != v.tokens.size())
-    fail(Code::bad_file, "[{}] tokenizer.ggml.token_type: got {} types, want {}", file.path(), types->size(),
-         v.tokens.size());
   v.types.reserve(types->size());
   for (size_t id = 0; id < types->size(); id++) {
     const i64 t = (*types)[id];
@@ -52,6 +57,7 @@ void read_byte_level(const io::GgufFile& file, Vocabulary& v) {
   v.ignore_merges = pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" || pre == "falcon3" || pre == "pixtral";
   if (file.flag("tokenizer.ggml.add_space_prefix").value_or(false))
     v.splits.insert(v.splits.begin(), {.kind = SplitStep::Kind::prefix_space});
+  check_count(file, "tokenizer.ggml.merges", 0, kMaxMerges);
   const auto merges = file.texts("tokenizer.ggml.merges");
   if (!merges) fail(Code::bad_file, "[{}] got no key \"tokenizer.ggml.merges\"", file.path());
   v.merges = resolve_merges(*merges, TextIndex(v.tokens), file.path());
@@ -60,6 +66,8 @@ void read_byte_level(const io::GgufFile& file, Vocabulary& v) {
 void read_scored(const io::GgufFile& file, Vocabulary& v) {
   v.alphabet = Vocabulary::Alphabet::code_points;
   v.order = Vocabulary::Order::scores;
+  const auto num_tokens = static_cast<i64>(v.tokens.size());
+  check_count(file, "tokenizer.ggml.scores", num_tokens, num_tokens);
   auto scores = file.numbers("tokenizer.ggml.scores");
   if (!scores) fail(Code::bad_file, "[{}] got no key \"tokenizer.ggml.scores\"", file.path());
   v.scores = std::move(*scores);
@@ -100,6 +108,7 @@ Vocabulary vocabulary_from_gguf(const io::GgufFile& file) {
   if (add_bos && v.bos) v.prefix = {*v.bos};
   if (file.flag("tokenizer.ggml.add_eos_token").value_or(false) && v.eos) v.suffix = {*v.eos};
   v.chat_template = std::string(file.text("tokenizer.chat_template").value_or(""));
+  file.files()[0].check_whole();
   return v;
 }
 

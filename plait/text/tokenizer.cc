@@ -228,17 +228,27 @@ void Tokenizer::find_ends() {
 
 std::string Tokenizer::normalized(std::string_view text) const {
   std::string s(text);
+  // A file's steps could make any amount out of little; real ones make three times as much at most.
+  const size_t most = 64 * text.size() + 4096;
+  auto check = [&](const std::string& made) {
+    if (made.size() > most)
+      fail(Code::bad_file, "[{}] normalizer: got {} bytes out of {}, want at most {}", v_.source, made.size(),
+           text.size(), most);
+  };
   for (const NormalStep& step : v_.normalizer) {
     if (step.kind == NormalStep::Kind::form) {
       s = normalize(s, step.form);
     } else if (step.kind == NormalStep::Kind::prepend) {
       if (!s.empty()) s.insert(0, step.to);
+      check(s);
     } else {
       std::string out;
       out.reserve(s.size());
       size_t done = 0;
-      for (size_t hit; (hit = s.find(step.from, done)) != std::string::npos; done = hit + step.from.size())
+      for (size_t hit; (hit = s.find(step.from, done)) != std::string::npos; done = hit + step.from.size()) {
         out.append(s, done, hit - done).append(step.to);
+        check(out);
+      }
       s = out.append(s, done);
     }
   }

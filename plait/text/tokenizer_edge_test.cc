@@ -8,6 +8,7 @@
 #include "plait/io/gguf_writer.h"
 #include "plait/text/from_gguf.h"
 #include "plait/text/random_strings.h"
+#include "plait/text/small_tokenizers.h"
 #include "plait/text/stream_decoder.h"
 #include "plait/text/test_files.h"
 #include "plait/text/tokenizer.h"
@@ -19,40 +20,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using Ids = std::vector<i64>;
-
-// A little tokenizer.json: bytes a, b, c, space and the two of "é" in GPT-2's alphabet.
-json byte_level_json() {
-  return json::parse(R"({
-    "added_tokens": [{"id": 9, "content": "<end>", "special": true, "normalized": false},
-                     {"id": 10, "content": "<tool>", "special": false, "normalized": false}],
-    "normalizer": null,
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
-    "post_processor": null,
-    "decoder": {"type": "ByteLevel"},
-    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "Ã": 4, "©": 5, "ab": 6, "abc": 7, "Ġa": 8},
-              "merges": ["a b", "ab c", "Ġ a"]}})");
-}
-
-// The same in the way of Llama 2.
-json llama_json() {
-  json j = json::parse(R"({
-    "added_tokens": [{"id": 0, "content": "<unk>", "special": true}, {"id": 1, "content": "<s>", "special": true},
-                     {"id": 2, "content": "</s>", "special": true}],
-    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
-                   {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
-    "pre_tokenizer": null,
-    "post_processor": {"type": "TemplateProcessing",
-      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-      "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
-    "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
-    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
-              "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2}, "merges": [["▁", "a"], ["a", "b"], ["▁a", "b"]]}})");
-  json& vocab = j["model"]["vocab"];
-  for (int b = 0; b < 256; b++) vocab[fmt::format("<0x{:02X}>", b)] = 3 + b;
-  for (const char* s : {"▁", "a", "b", "▁a", "ab", "▁ab"}) vocab[s] = vocab.size();
-  return j;
-}
 
 Tokenizer make(const json& j, std::string_view config = "") {
   return Tokenizer::from(vocabulary_from_tokenizer_json(j.dump(), config));
@@ -139,7 +106,7 @@ TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAndWords) {
 TEST(TokenizerJson, ErrorsNameWhatIsWrong) {
   const json b = byte_level_json(), l = llama_json();
   EXPECT_THAT(error_of([] { vocabulary_from_tokenizer_json("{\"a\": ", "", "x.json"); }),
-              HasSubstr("[x.json] got no JSON"));
+              HasSubstr("[x.json] JSON at offset 6: got the end"));
   EXPECT_THAT(error_of([] { vocabulary_from_tokenizer_json("[]", "", "x.json"); }), HasSubstr("want an object"));
   EXPECT_THAT(error_of([] { vocabulary_from_tokenizer_json("{}", "", "x.json"); }), HasSubstr("no key \"model\""));
   EXPECT_THAT(error_of([] { vocabulary_from_folder("/nowhere"); }), HasSubstr("/nowhere/tokenizer.json"));
@@ -147,7 +114,7 @@ TEST(TokenizerJson, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error_with(b, "/model/vocab/a", -1), HasSubstr("want an id"));
   EXPECT_THAT(error_with(b, "/model/vocab/a", 1.5), HasSubstr("want an id"));
   EXPECT_THAT(error_with(b, "/model/vocab/a", u64{1} << 63), HasSubstr("want an id"));
-  EXPECT_THAT(error_with(b, "/model/vocab/a", 16'000'000), HasSubstr("want less than"));
+  EXPECT_THAT(error_with(b, "/model/vocab/a", 500'000), HasSubstr("want less than"));
   EXPECT_THAT(error_with(b, "/model/vocab/a", 1), HasSubstr("got id 1 for both"));
   EXPECT_THAT(error_with(b, "/model/vocab", json::array()), HasSubstr("want an object"));
   EXPECT_THAT(error_with(b, "/model/merges/1", "ab x"), HasSubstr("merge 1: got \"ab\" + \"x\""));
@@ -167,6 +134,20 @@ TEST(TokenizerJson, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error_with(l, "/post_processor/special_tokens/<s>/ids/0", 999), HasSubstr("prefix: got id 999"));
   EXPECT_THAT(error_with(l, "/normalizer/normalizers/1/pattern", {{"Regex", "x"}}), HasSubstr("String"));
   EXPECT_THAT(error_with(l, "/normalizer/normalizers/1/pattern/String", ""), HasSubstr("empty"));
+  json nested = {{"type", "NFC"}};
+  for (int k = 0; k < 40; k++) nested = {{"type", "Sequence"}, {"normalizers", {nested}}};
+  EXPECT_THAT(error_with(b, "/normalizer", nested), HasSubstr("want at most 64 levels"));
+  const json grow = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};
+  json steps = {{"type", "Sequence"}, {"normalizers", json::array()}};
+  for (int k = 0; k < 10; k++) steps["normalizers"].push_back(grow);
+  EXPECT_THAT(error_of([&] {
+                json j = b;
+                j["normalizer"] = steps;
+                make(j).encode("aaa");
+              }),
+              HasSubstr("bytes out of 3"));
+  for (int k = 0; k < 60; k++) steps["normalizers"].push_back(grow);
+  EXPECT_THAT(error_with(b, "/normalizer", steps), HasSubstr("got 70 steps of the normalizer"));
   const json split = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
   EXPECT_THAT(error_with(l, "/pre_tokenizer", split), HasSubstr("[pattern \"(a\"]"));
   EXPECT_THAT(error_of([&] { make(b, R"({"bos_token": "nope"})"); }), HasSubstr("bos_token"));
@@ -246,13 +227,13 @@ TEST(FromGguf, SpecialIds) {
 TEST(FromGguf, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(gguf_error({.model = "bert"}), HasSubstr("tokenizer.ggml.model: got \"bert\""));
   EXPECT_THAT(gguf_error({.pre = "novel"}), HasSubstr("pre-tokenizer \"novel\""));
-  EXPECT_THAT(gguf_error({.types = {1, 1, 1}}), HasSubstr("got 3 types, want 4"));
+  EXPECT_THAT(gguf_error({.types = {1, 1, 1}}), HasSubstr("got 3 items, want 4 to 4"));
   EXPECT_THAT(gguf_error({.types = {1, 1, 1, 7}}), HasSubstr("got 7 for id 3"));
   EXPECT_THAT(gguf_error({.merges = {"a c"}}), HasSubstr("merge 0: got \"a\" + \"c\""));
   EXPECT_THAT(gguf_error({.merges = {"ab"}}), HasSubstr("merge 0"));
   EXPECT_THAT(gguf_error({.merges = {}}), HasSubstr("tokenizer.ggml.merges"));
   EXPECT_THAT(gguf_error({.model = "llama"}), HasSubstr("tokenizer.ggml.scores"));
-  EXPECT_THAT(gguf_error({.model = "llama", .scores = {0, 0}}), HasSubstr("got 2 scores, want 4"));
+  EXPECT_THAT(gguf_error({.model = "llama", .scores = {0, 0}}), HasSubstr("got 2 items, want 4 to 4"));
   EXPECT_THAT(gguf_error({.model = "llama", .scores = {0, 0, 0, NAN}}), HasSubstr("not a number"));
   EXPECT_THAT(gguf_error({.eos = 4}), HasSubstr("eos_token_id: got 4"));
   EXPECT_THAT(gguf_error({.tokens = {}, .types = {}}), HasSubstr("x.gguf"));

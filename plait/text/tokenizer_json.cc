@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "plait/io/json_text.h"
+#include "plait/io/mapped_file.h"
 
 namespace plait::text {
 
@@ -13,6 +14,9 @@ namespace {
 
 using nlohmann::json;
 
+constexpr i64 kMaxTokenizerBytes = i64{48} << 20;
+constexpr size_t kMostItems = 65536;
+constexpr size_t kMostSteps = 64;  // of a normalizer, of a pre-tokenizer
 constexpr std::string_view kMeta = "\xE2\x96\x81";
 
 // A value with the way to it, so that every error says where.
@@ -34,7 +38,7 @@ class Node {
     return Node(*it, where_ + "." + key);
   }
   std::vector<Node> items() const {
-    if (!j_->is_array()) wrong("a list");
+    if (!j_->is_array() || j_->size() > kMostItems) wrong(fmt::format("a list of at most {} items", kMostItems));
     std::vector<Node> out;
     out.reserve(j_->size());
     for (size_t i = 0; i < j_->size(); i++) out.emplace_back((*j_)[i], fmt::format("{}[{}]", where_, i));
@@ -52,7 +56,8 @@ class Node {
   i64 id() const {
     if (!j_->is_number_integer()) wrong("an id");
     const bool fits = !j_->is_number_unsigned() || j_->get<u64>() < u64{kMaxTokens};
-    if (!fits || j_->get<i64>() < 0 || j_->get<i64>() >= kMaxTokens) wrong("an id from 0 to 16777215");
+    if (!fits || j_->get<i64>() < 0 || j_->get<i64>() >= kMaxTokens)
+      wrong(fmt::format("an id from 0 to {}", kMaxTokens - 1));
     return j_->get<i64>();
   }
   std::string type() const { return at("type").text(); }
@@ -267,12 +272,6 @@ void read_model(const Node& model, const Node& root, Vocabulary& v) {
   }
 }
 
-json parse(std::string_view text, const std::string& source) {
-  try {
-    return json::parse(text);
-  } catch (const json::parse_error& e) { fail(Code::bad_file, "[{}] got no JSON: {}", source, valid_utf8(e.what())); }
-}
-
 // A special token in tokenizer_config.json is a text or an object with `content`.
 std::optional<i64> named_token(const Node& config, const char* key, const TextIndex& index) {
   if (!config.has(key)) return std::nullopt;
@@ -304,20 +303,22 @@ void read_ends(const Node& config, Vocabulary& v) {
     if (id.raw() != -1 && id.raw() != std::numeric_limits<std::uint32_t>::max()) v.ends.push_back(id.id());
 }
 
-std::optional<std::string> read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) fail(Code::bad_file, "[{}] cannot be read", path.string());
-  return std::move(text).str();
+/// A file of the folder; nullopt when there is none.
+std::optional<io::MappedFile> open_file(const std::filesystem::path& path, i64 max_bytes) {
+  if (std::error_code e; !std::filesystem::exists(path, e)) return std::nullopt;
+  io::MappedFile file(path.string());
+  if (file.size() > max_bytes)
+    fail(Code::bad_file, "[{}] got {} bytes, want at most {} for this kind of file", path.string(), file.size(),
+         max_bytes);
+  return file;
 }
 
 }  // namespace
 
 Vocabulary vocabulary_from_tokenizer_json(std::string_view tokenizer, std::string_view config,
                                           const std::string& source) {
-  const json j = parse(tokenizer, source);
+  // Lists of merges make trees of several times their text.
+  const json j = io::parse_json(tokenizer, source, io::kMaxTreeBytes + 3 * static_cast<i64>(tokenizer.size()));
   const Node root(j, source);
   if (!j.is_object()) root.wrong("an object");
   Vocabulary v;
@@ -326,13 +327,16 @@ Vocabulary vocabulary_from_tokenizer_json(std::string_view tokenizer, std::strin
   read_model(root.at("model"), root, v);
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), v.normalizer);
   if (root.has("pre_tokenizer")) read_pre_tokenizer(root.at("pre_tokenizer"), v);
+  if (v.normalizer.size() > kMostSteps || v.splits.size() > kMostSteps)
+    fail(Code::bad_file, "[{}] got {} steps of the normalizer and {} of the pre_tokenizer, want at most {}", source,
+         v.normalizer.size(), v.splits.size(), kMostSteps);
   if (!root.has("decoder")) fail(Code::bad_file, "[{}] got no decoder", source);
   const Node decoder = root.at("decoder");
   if (v.alphabet == Vocabulary::Alphabet::bytes && decoder.type() != "ByteLevel") decoder.wrong("the type ByteLevel");
   read_decoder(decoder, v);
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"), v);
   if (!config.empty()) {
-    const json c = parse(config, source + ": tokenizer_config.json");
+    const json c = io::parse_json(config, source + ": tokenizer_config.json");
     read_config(Node(c, source + ": tokenizer_config.json"), v);
   }
   return v;
@@ -340,17 +344,21 @@ Vocabulary vocabulary_from_tokenizer_json(std::string_view tokenizer, std::strin
 
 Vocabulary vocabulary_from_folder(const std::string& folder) {
   const std::filesystem::path dir(folder);
-  const std::string path = (dir / "tokenizer.json").string();
-  const auto tokenizer = read_file(path);
+  const auto path = (dir / "tokenizer.json").string();
+  const auto tokenizer = open_file(path, kMaxTokenizerBytes);
   if (!tokenizer) fail(Code::bad_file, "[{}] got no such file", path);
-  Vocabulary v =
-      vocabulary_from_tokenizer_json(*tokenizer, read_file(dir / "tokenizer_config.json").value_or(""), path);
-  if (auto chat = read_file(dir / "chat_template.jinja")) v.chat_template = std::move(*chat);
-  for (const char* file : {"config.json", "generation_config.json"})
-    if (const auto text = read_file(dir / file)) {
-      const std::string name = (dir / file).string();
-      const json config = parse(*text, name);
-      read_ends(Node(config, name), v);
+  const auto config = open_file(dir / "tokenizer_config.json", io::kMaxConfigBytes);
+  Vocabulary v = vocabulary_from_tokenizer_json(tokenizer->text(), config ? config->text() : "", path);
+  tokenizer->check_whole();
+  if (config) config->check_whole();
+  if (const auto chat = open_file(dir / "chat_template.jinja", io::kMaxConfigBytes)) {
+    v.chat_template = chat->text();
+    chat->check_whole();
+  }
+  for (const char* name : {"config.json", "generation_config.json"})
+    if (const auto file = (dir / name).string(); std::filesystem::exists(file)) {
+      const json j = io::read_json(file);
+      read_ends(Node(j, file), v);
     }
   return v;
 }

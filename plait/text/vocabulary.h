@@ -66,7 +66,7 @@ struct Vocabulary {
   std::string chat_template;  // empty: the file has none
 };
 
-constexpr i64 kMaxTokens = i64{1} << 24;
+constexpr i64 kMaxTokens = i64{1} << 19, kMaxMerges = i64{1} << 20;
 
 /// Text -> id over a list of texts, whose elements must stay where they are. Of equal texts the last counts; empty
 /// texts are not entered.
