@@ -14,7 +14,7 @@ if ! command -v clang-format > /dev/null; then
   echo "lint: clang-format is missing (Debian's package clang-format)" >&2
   exit 2
 fi
-mapfile -d '' files < <(find plait bench examples tests \( -name '*.cc' -o -name '*.h' \) -print0 2> /dev/null | sort -z)
+mapfile -d '' files < <(find plait bench examples fuzz tests \( -name '*.cc' -o -name '*.h' \) -print0 2> /dev/null | sort -z)
 [ ${#files[@]} -gt 0 ] || { echo "lint: no C++ files found" >&2; exit 1; }
 if ! printf '%s\0' "${files[@]}" | xargs -0 -n 20 -P "$(nproc)" clang-format "${how[@]}"; then
   echo "lint: scripts/lint.sh --fix lays these files out" >&2

@@ -8,7 +8,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libpcre2-dev
        libxxhash-dev libutf8proc-dev python3 python3-pip ca-certificates)
-test=(libgtest-dev libgmock-dev clang-format ccache)
+test=(libgtest-dev libgmock-dev clang-format ccache clang libclang-rt-14-dev)
 
 case "${1:-build}" in
   build) wanted=("${build[@]}") ;;

@@ -54,7 +54,7 @@ TrainingGraphs build_training_step(const ModelConfig& c, const BuildOptions& o, 
       if (spec.kind == OptimizerSpec::Kind::sgd) {
         update.one("sgd", {w, g, scale, rate}, {.alias = name, .label = name});
       } else {
-        auto moment = [&](const char* op, const std::string& m, const char* beta, double value) {
+        auto moment = [&, name = name](const char* op, const std::string& m, const char* beta, double value) {
           return update.one(op, {update.state(m + name, dims), g, scale},
                             {.x = {{beta, value}}, .alias = m + name, .label = m + name});
         };
