@@ -10,8 +10,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # More than some seconds under a sanitizer, and of code that faster tests run too.
 slow='Matmul.EveryInstruction|Attention.Prefill|FusedKernels.(Activations|Sums)|Layouts.LlamaF64|EqualsPyTorch|SmolLM2|smollm2|Stories'
-# Of time that a sanitizer takes too, or of signals that it handles itself.
+# Of time and memory that a sanitizer takes too, or of signals that it handles itself.
 slow+='|Processes.(KilledInACollective|ExitWithoutAWord|TheFirstRankIsKilled)|Stress.MoreRanksThanCores'
+slow+='|MappedFileDeathTest|JsonText.memory_is_bounded'
 
 check() { # PRESET [ROOM...]: those rooms, or all
   local preset=$1 launcher=() targets=(room_tests) rooms=.
@@ -29,7 +30,7 @@ check() { # PRESET [ROOM...]: those rooms, or all
 }
 
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(pwd)}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
-export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=atexit_sleep_ms=0
+export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=atexit_sleep_ms=0 PLAIT_FUZZ_PLANS=10
 status=0
 case "${1:-}" in
   "") check asan || status=1 ;;&

@@ -8,8 +8,6 @@
 #pragma once
 #include "plait/comm/join.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors are returned by functions of this file alone
-
 namespace plait::comm::PLAIT_JOIN_NAME {
 namespace {
 

@@ -40,8 +40,8 @@ inline Args args_of(std::string op, std::string_view rule, std::vector<View> in,
   a.in = std::move(in);
   a.out = std::move(out);
   for (size_t i = 0; i < a.in.size(); i++)
-    for (size_t d = 0; d < a.in_terms[i].size(); d++) a.ranges[a.in_terms[i][d]] = a.in[i].box[d];
-  for (size_t d = 0; d < a.out_terms[0].size(); d++) a.ranges[a.out_terms[0][d]] = a.out[0].box[d];
+    for (size_t d = 0; d < a.in_terms[i].size(); d++) a.ranges[a.in_terms[i][d]] = a.in[i].box.at(d);
+  for (size_t d = 0; d < a.out_terms[0].size(); d++) a.ranges[a.out_terms[0][d]] = a.out[0].box.at(d);
   return a;
 }
 
