@@ -31,9 +31,9 @@ echo "$model"
 
 step "Build"
 options=()
-if [ ! -f build/CMakeCache.txt ]; then # a folder that builds the tests goes on building them
-  options=(-DPLAIT_TESTS=OFF -DPLAIT_BENCH=OFF)
-  if command -v ccache > /dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+# In a new folder only: another launcher would build every object again.
+if [ ! -f build/CMakeCache.txt ] && command -v ccache > /dev/null; then
+  options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 cmake --preset release "${options[@]}" > /dev/null
 NINJA_STATUS='[%f/%t, %e s] ' cmake --build --preset release --target plait
