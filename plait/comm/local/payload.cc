@@ -24,17 +24,15 @@ LocalCommunicator::Slice LocalCommunicator::slice_of(const Op& op, Slice chunk, 
 
 // What this member has to say in an operation of a few bytes.
 void LocalCommunicator::write_note(Op& op, Note& note) {
-  const u64 come = static_cast<u64>(published_) + 1;
   i64 bytes = op.count * op.unit;
   if (op.kind == Kind::all_gather) bytes = op.counts[size_(me_)] * op.unit;
   if (op.kind == Kind::broadcast && me_ != op.root) bytes = 0;
+  // The rest first: who sees `come` has the line beside it fetched in the same go.
+  if (bytes > kNoteHead) std::memcpy(note.rest, op.in + kNoteHead, static_cast<size_t>(bytes - kNoteHead));
   if (bytes > 0) std::memcpy(note.head, op.in, static_cast<size_t>(std::min(bytes, kNoteHead)));
   note.signature.store(op.signature, std::memory_order_relaxed);
   note.finished.store(static_cast<u64>(finished_), std::memory_order_release);
-  note.come.store(come, std::memory_order_release);
-  if (bytes <= kNoteHead) return;
-  std::memcpy(note.rest, op.in + kNoteHead, static_cast<size_t>(bytes - kNoteHead));
-  note.rest_come.store(come, std::memory_order_release);
+  note.come.store(static_cast<u64>(published_) + 1, std::memory_order_release);
 }
 
 // Writes this member's part of a step; returns the bytes of the slot that are in use.

@@ -41,20 +41,18 @@ struct alignas(128) Line {
 };
 static_assert(sizeof(Line) == 128 && std::atomic<u64>::is_always_lock_free);
 
-/// A small contribution and the news of it in the same lines, each of which says whether it has come: the peers need
-/// no second transfer. `started` is set as well, for who looks later.
-inline constexpr i64 kNoteHead = 32, kNoteBytes = 80;
+/// A small contribution and the news of it side by side: the line that says that it has come holds the first bytes, and
+/// the line beside it, written before, the rest. `started` is set as well, for who looks later.
+inline constexpr i64 kNoteHead = 32, kNoteBytes = 96;
 struct alignas(128) Note {
   std::atomic<u64> come;       // step + 1
   std::atomic<u64> signature;  // as in Line
   std::atomic<u64> finished;
   u64 unused;
   std::byte head[kNoteHead];
-  std::atomic<u64> rest_come;  // set where there are more than kNoteHead bytes
-  u64 unused_too;
-  std::byte rest[kNoteBytes - kNoteHead];
+  alignas(64) std::byte rest[kNoteBytes - kNoteHead];
 };
-static_assert(sizeof(Note) == 128 && offsetof(Note, rest_come) == 64);
+static_assert(sizeof(Note) == 128 && offsetof(Note, rest) == 64);
 
 /// The two ends of a mailbox and its chunks' headers.
 struct alignas(128) MailEnd {

@@ -160,16 +160,11 @@ void LocalCommunicator::await_notes(Op& op, bool rooted) {
     i64 m = me_ + k < n_ ? me_ + k : me_ + k - n_;
     if (rooted && m != op.root) continue;
     Note& n = note(m, op.first);
-    i64 bytes = (op.kind == Kind::all_gather ? op.counts[size_(m)] : op.count) * op.unit;
-    auto come = [&] {
-      return n.come.load(std::memory_order_acquire) >= want &&
-             (bytes <= kNoteHead || n.rest_come.load(std::memory_order_acquire) >= want);
-    };
+    auto come = [&] { return n.come.load(std::memory_order_acquire) >= want; };
     for (int spins = crowded_ ? kNoteSpinsCrowded : kNoteSpins; spins > 0 && !come(); spins--) {}
     // Who is in an operation of another size leaves no such note; `started` tells.
     if (!come()) await_step(op, 0, m);
-    if (n.come.load(std::memory_order_acquire) < want || n.signature.load(std::memory_order_relaxed) != op.signature)
-      mismatch(op, 0, m);
+    if (!come() || n.signature.load(std::memory_order_relaxed) != op.signature) mismatch(op, 0, m);
     least = std::min(least, static_cast<i64>(n.finished.load(std::memory_order_acquire)));
   }
   if (!rooted) free_until_ = least + kRing;
