@@ -3,7 +3,7 @@
 # fuzz/NAME.cc becomes the program fuzz_NAME, which feeds one parser with any bytes; fuzz/seeds.cc the program fuzz_seeds,
 # which writes the inputs to begin with. Only the rooms that hold parsers are built: of io and exec what they need.
 add_library(fuzz_io STATIC $<TARGET_OBJECTS:plait_io>)
-add_library(fuzz_rooms OBJECT plait/exec/program.cc)
+add_library(fuzz_rooms OBJECT plait/exec/program.cc plait/exec/buckets.cc)
 target_link_libraries(fuzz_rooms PUBLIC plait_flags)
 
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fuzz/*.cc)

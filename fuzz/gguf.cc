@@ -1,4 +1,6 @@
 // A GGUF file to its last byte, its config, and its tokenizer (byte-level BPE or SentencePiece).
+#include <nlohmann/json.hpp>
+
 #include "plait/io/gguf.h"
 
 #include "fuzz/fuzz.h"
