@@ -7,30 +7,11 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<i64> some_tokens(i64 count, i64 V) {
-  std::vector<i64> t;
-  for (i64 i = 0; i < count; i++) t.push_back((i * 7919 + 13) % V);
-  return t;
-}
-
 ServingOptions options(const std::string& plan, const std::string& dtype = "auto") {
   ServingOptions o;
   o.plan = plan_named(plan);
   o.dtype = dtype;
   return o;
-}
-
-/// f() ends with an error of this code; its text.
-template <class F>
-std::string text_of_error(Code code, F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
 }
 
 /// `plait verify --reduce` of a model: within what the documents promise, and truly other bits.

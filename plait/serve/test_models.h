@@ -84,4 +84,24 @@ double relative(const std::vector<Values>& a, const std::vector<Values>& b);
 /// Layouts by a short name: "3" is tp 3, "3,1" unequal ranks, "2s" sequence parallel, "2x2" nested axes.
 Plan plan_named(const std::string& name);
 
+/// Any ids below V.
+inline std::vector<i64> some_tokens(i64 count, i64 V) {
+  std::vector<i64> t;
+  for (i64 i = 0; i < count; i++) t.push_back((i * 7919 + 13) % V);
+  return t;
+}
+
+/// f() ends with an error of this code; its text.
+template <class F>
+std::string text_of_error(Code code, F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
 }  // namespace plait::serve

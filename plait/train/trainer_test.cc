@@ -1,7 +1,5 @@
 // Training steps of the small Llama and GPT-2 under many plans against one rank: the same bits of loss, accumulated
 // gradients, moments and weights after several steps.
-#include "plait/train/record.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,31 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "plait/base/random.h"
-#include "plait/models/random_weights.h"
-#include "plait/models/test_configs.h"
+#include "plait/train/test_models.h"
 
 namespace plait::train {
 namespace {
-
-struct Experiment {
-  ModelConfig config;
-  BuildOptions build;
-  OptimizerSpec spec;
-  i64 micros = 1;
-};
-
-Experiment experiment(const ModelConfig& config, DType real, DType compute, OptimizerSpec::Kind kind) {
-  Experiment s;
-  s.config = config;
-  s.build.real = real;
-  s.build.compute = compute;
-  s.build.sum = real == DType::f64 ? DType::i128 : DType::i64;
-  s.build.weight_dtype = [real](const std::string&) { return real; };
-  s.build.leaves = {{'F', 16}, {'V', 32}, {'T', 8}};
-  s.spec.kind = kind;
-  s.spec.weight_decay = 0.1;
-  return s;
-}
 
 Recorded run(const Experiment& e, const Plan& plan, i64 steps) {
   TrainingPlan p = make_training_plan(e.config, e.build, e.spec, plan);

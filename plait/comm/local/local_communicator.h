@@ -7,7 +7,7 @@
 //
 //   start  publishes the first step if its slot is free, and never blocks
 //   wait   publishes one step ahead of the one it consumes, so that the payload of many slots flows
-//   note      up to kNoteBytes a member: contributions lie in the lines that say they have come (region.h)
+//   note      up to kNoteBytes a member: contributions lie in the line that says they have come and the next (region.h)
 //   one shot  every member reads everything: one step; (P-1)·n bytes read a member
 //   swap      in a group of two the slots change hands: what a member has read it writes next, so the lines it fetched
 //             are its own and cross once, not twice. An all_reduce of many steps reads a step and writes its next one

@@ -4,7 +4,7 @@
 //   RankState  [world]           presence and the last kLastOps operations of each rank, for messages
 //   of every group (ranks of a mesh axis, or of a product of axes):
 //     Line     [members]         what a member has published and what it has read: the only line the others poll
-//     notes    [members][kRing]  contributions of a few numbers, in the lines that say they are there
+//     notes    [members][kRing]  contributions of a few numbers, beside the news that they are there
 //     slots    [members][kRing]  payloads; member m's contribution to step s is in slot s % kRing of m
 //     mailboxes [members][members]  ordered pairs, for send and recv
 //

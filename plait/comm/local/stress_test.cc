@@ -1,5 +1,6 @@
 // Random mixed operations on overlapping groups with random delays; more ranks than cores; memory; counters.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -173,12 +174,20 @@ TEST(Stress, TwoRanksApart) {
             {.cpus = {0, 1}});
 }
 
+// Of all threads: what others run beside does not count.
+double processor_s() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  return static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+         static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
 // 7 ranks on 2 cores: a rank that only spun would hold the core of the one it waits for, for milliseconds a step.
 TEST(Stress, MoreRanksThanCores) {
   LocalWorld world(7);
   i64 g = world.add_group({0, 1, 2, 3, 4, 5, 6});
   const i64 kOperations = 2000;
-  double t = now_s();
+  const double t = processor_s();
   run_ranks(world,
             [&](i64 r) {
               auto c = world.join(g, r);
@@ -190,8 +199,8 @@ TEST(Stress, MoreRanksThanCores) {
               }
             },
             {.limit_s = 60, .cpus = {0, 1}});
-  double each_us = (now_s() - t) / static_cast<double>(kOperations) * 1e6;
-  RecordProperty("us_an_operation", static_cast<int>(each_us));
+  const double each_us = (processor_s() - t) / static_cast<double>(kOperations) * 1e6;
+  RecordProperty("processor_us_an_operation", static_cast<int>(each_us));
   EXPECT_LT(each_us, 1000);
 }
 
