@@ -1,5 +1,7 @@
 #include "plait/kernels/panels.h"
 
+#include "plait/tensor/blocks.h"
+
 namespace plait::kernels {
 
 namespace {
@@ -80,7 +82,9 @@ void take_block(DType t, const std::byte* panel, i64 k, i64 b, i64 c, std::byte*
 
 }  // namespace
 
-bool has_panels(DType t) { return t == DType::f32 || t == DType::bf16 || is_quantized(t); }
+bool has_panels(DType t) {
+  return t == DType::f32 || t == DType::bf16 || t == DType::q4_0 || t == DType::q4_1 || t == DType::q8_0;
+}
 
 i64 bytes_of_panel(DType t, i64 k) {
   check_shape(t, k);

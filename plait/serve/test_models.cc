@@ -8,6 +8,7 @@
 #include "plait/io/json_text.h"
 #include "plait/io/safetensors_writer.h"
 #include "plait/models/random_weights.h"
+#include "plait/tensor/blocks.h"
 
 namespace plait::serve {
 
@@ -178,7 +179,7 @@ void write_hf(const RandomModel& m, const std::string& folder, const HfStyle& st
 std::string quantized(DType to, const Values& x) {
   std::string out;
   auto put = [&](const auto& block) { out.append(reinterpret_cast<const char*>(&block), sizeof block); };
-  if (!is_quantized(to)) {
+  if (to != DType::q4_0 && to != DType::q4_1 && to != DType::q8_0) {
     out.resize(static_cast<size_t>(bytes_of(to, static_cast<i64>(x.size()))));
     from_f32(to, x.data(), out.data(), static_cast<i64>(x.size()));
     return out;

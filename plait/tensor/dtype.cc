@@ -1,11 +1,16 @@
 #include "plait/tensor/dtype.h"
 
+#include "plait/tensor/blocks.h"
+
 namespace plait {
 
 namespace {
-constexpr DTypeInfo kInfo[] = {{"f32", 1, 4}, {"bf16", 1, 2},  {"f16", 1, 2},    {"f64", 1, 8},    {"i32", 1, 4},
-                               {"i64", 1, 8}, {"i128", 1, 16}, {"q4_0", 32, 18}, {"q4_1", 32, 20}, {"q8_0", 32, 34}};
-}
+constexpr DTypeInfo kInfo[] = {
+    {"f32", 1, 4},     {"bf16", 1, 2},     {"f16", 1, 2},      {"f64", 1, 8},      {"i32", 1, 4},     {"i64", 1, 8},
+    {"i128", 1, 16},   {"q4_0", 32, 18},   {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},  {"q8_0", 32, 34},
+    {"q2_k", 256, 84}, {"q3_k", 256, 110}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}};
+static_assert(std::size(kInfo) == static_cast<size_t>(DType::q6_k) + 1);
+}  // namespace
 
 const DTypeInfo& info(DType t) { return kInfo[static_cast<int>(t)]; }
 
@@ -56,39 +61,14 @@ void to_f32(DType from, const void* in, float* out, i64 count) {
     case DType::f64:
       for (i64 i = 0; i < count; i++) out[i] = static_cast<float>(static_cast<const double*>(in)[i]);
       return;
-    case DType::q4_0:
-      for (i64 b = 0; b < count / 32; b++) {
-        const auto& x = static_cast<const BlockQ4_0*>(in)[b];
-        float d = f16_to_f32(x.d);
-        for (int i = 0; i < 16; i++) {
-          out[b * 32 + i] = d * static_cast<float>((x.q[i] & 15) - 8);
-          out[b * 32 + 16 + i] = d * static_cast<float>((x.q[i] >> 4) - 8);
-        }
-      }
-      return;
-    case DType::q4_1:
-      for (i64 b = 0; b < count / 32; b++) {
-        const auto& x = static_cast<const BlockQ4_1*>(in)[b];
-        float d = f16_to_f32(x.d), m = f16_to_f32(x.m);
-        for (int i = 0; i < 16; i++) {
-          out[b * 32 + i] = d * static_cast<float>(x.q[i] & 15) + m;
-          out[b * 32 + 16 + i] = d * static_cast<float>(x.q[i] >> 4) + m;
-        }
-      }
-      return;
-    case DType::q8_0:
-      for (i64 b = 0; b < count / 32; b++) {
-        const auto& x = static_cast<const BlockQ8_0*>(in)[b];
-        float d = f16_to_f32(x.d);
-        for (int i = 0; i < 32; i++) out[b * 32 + i] = d * static_cast<float>(x.q[i]);
-      }
-      return;
     default:
-      PLAIT_CHECK(false, "no conversion from {}", name_of(from));
+      PLAIT_CHECK(is_quantized(from), "no conversion from {}", name_of(from));
+      dequantize(from, in, out, count);
   }
 }
 
 void from_f32(DType to, const float* in, void* out, i64 count) {
+  PLAIT_CHECK(count % info(to).block == 0, "{} elements of {}", count, name_of(to));
   switch (to) {
     case DType::f32:
       std::memcpy(out, in, static_cast<size_t>(count) * 4);
@@ -103,7 +83,8 @@ void from_f32(DType to, const float* in, void* out, i64 count) {
       for (i64 i = 0; i < count; i++) static_cast<double*>(out)[i] = in[i];
       return;
     default:
-      PLAIT_CHECK(false, "no conversion to {}", name_of(to));
+      PLAIT_CHECK(is_quantized(to), "no conversion to {}", name_of(to));
+      quantize_blocks(to, in, out, count);
   }
 }
 

@@ -1,4 +1,4 @@
-// Element types. Block types (GGUF) hold 32 elements a block along the innermost dim.
+// Element types. Block types (GGUF; blocks.h) hold 32 or 256 elements a block along the innermost dim.
 #pragma once
 #include <bit>
 #include <cstring>
@@ -8,7 +8,28 @@
 
 namespace plait {
 
-enum class DType : std::uint8_t { f32, bf16, f16, f64, i32, i64, i128, q4_0, q4_1, q8_0 };
+enum class DType : std::uint8_t {
+  f32,
+  bf16,
+  f16,
+  f64,
+  i32,
+  i64,
+  i128,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+};
+/// The block types, by their place in DType.
+constexpr DType kBlockTypes[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
+                                 DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
 
 struct DTypeInfo {
   const char* name;
@@ -41,25 +62,10 @@ static_assert(sizeof(bf16) == 2);
 float f16_to_f32(std::uint16_t h);
 std::uint16_t f32_to_f16(float f);
 
-/// Blocks as GGUF stores them: y = d * q (+ m), q unsigned for q4 (offset 8 for q4_0), element i < 16 in the low
-/// nibbles, i + 16 in the high ones.
-struct BlockQ4_0 {
-  std::uint16_t d;
-  std::uint8_t q[16];
-};
-struct BlockQ4_1 {
-  std::uint16_t d, m;
-  std::uint8_t q[16];
-};
-struct BlockQ8_0 {
-  std::uint16_t d;
-  std::int8_t q[32];
-};
-static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(BlockQ8_0) == 34);
-
 /// Any float or block type -> f32, `count` elements (a multiple of the block).
 void to_f32(DType from, const void* in, float* out, i64 count);
-/// f32 -> f32, bf16, f16, f64.
+/// f32 -> f32, bf16, f16, f64 or a block type, `count` elements (a multiple of the block). How blocks are chosen: see
+/// tensor/quantize.cc. A block with an element that is not finite reads back as NaN.
 void from_f32(DType to, const float* in, void* out, i64 count);
 
 }  // namespace plait
