@@ -151,6 +151,14 @@ i64 ModelFiles::total_bytes() const {
   return sum;
 }
 
+void ModelFiles::dont_need() const {
+  auto all = [](const std::vector<MappedFile>& files) {
+    for (const auto& f : files) f.dont_need(0, f.size());
+  };
+  if (gguf_) all(gguf_->files());
+  if (safetensors_) all(safetensors_->files());
+}
+
 std::optional<DType> ModelFiles::dominant_quantization() const {
   for (const auto& t : types())
     for (auto dtype : {DType::q4_0, DType::q4_1, DType::q8_0})

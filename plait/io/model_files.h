@@ -44,6 +44,8 @@ class ModelFiles {
   const GgufFile* gguf() const { return gguf_.get(); }
   /// Bytes of all tensors.
   i64 total_bytes() const;
+  /// Gives all pages back, for when a rank has read what it keeps: those that its neighbours' reading mapped again too.
+  void dont_need() const;
 
   struct TypeShare {
     std::string type;  // as the format names it

@@ -109,6 +109,7 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
     StateShape shape = shapes.of(name, rank);
     io::load_state(files, plan.config, name, executor_.state(name), shape.n, shape.k, team_);
   }
+  files.dont_need();
   load_s_ = now_s() - t0;
 }
 

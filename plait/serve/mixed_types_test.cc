@@ -46,7 +46,7 @@ TEST(MixedTypes, same_bits_on_any_number_of_ranks) {
     json config;
     std::vector<std::string> plans;
   };
-  const std::vector<Case> cases{{llama_config(6, 2, 32, 96, 160), {"2", "3", "4", "5", "6", "3,1", "2s", "2x2"}},
+  const std::vector<Case> cases{{llama_config(6, 2, 32, 96, 160), {"2", "3", "4", "5", "6", "3,1", "2s", "2x2", "1x2"}},
                                 {llama_config(12, 4, 8, 96, 224), {"2", "3", "1,2"}}};  // 4 heads of 8 to a block
   for (auto& c : cases) {
     RandomModel m(c.config);

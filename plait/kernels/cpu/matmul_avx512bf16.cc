@@ -19,14 +19,14 @@ struct Dots {
       const unsigned char* ahead = fetch_from(t, k * 32);
       for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
       __m512bh w[kP];
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int j = 0; j < kP; j++) w[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p + j * t.w_stride));
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int m = 0; m < kR; m++) {
         std::int32_t pair;
         __builtin_memcpy(&pair, t.x + m * t.x_stride + k * 2, 4);
         const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
-#pragma GCC unroll 8
+#pragma GCC unroll 24
         for (int j = 0; j < kP; j++) acc[m][j] = _mm512_dpbf16_ps(acc[m][j], w[j], x);
       }
     }
@@ -40,7 +40,17 @@ std::uint32_t matmul_avx512bf16(const MatmulPart* parts, std::int64_t count, std
   const MatmulJob& job = *parts[0].job;
   const bool bf16 = job.w_type == MatmulJob::kBf16 && job.x_type == MatmulJob::kBf16;
   if (!bf16 || !job.native_bf16 || job.x_k != job.k) return matmul_avx512(parts, count, row_begin, row_end);
-  Method<V512> m = method_of<V512, Dots, V512::kPanels>(V512::kRows);
+  // Few rows go through the weights once: the more rows a tile has, the fewer panels.
+  const Size rows = row_end - row_begin;
+  Method<V512> m = rows <= 6 || rows > 12 ? method_of<V512, Dots, V512::kPanels>(V512::kRows)
+                   : rows <= 8            ? method_of_rows<V512, Dots, 3, 7, 8>()
+                                          : method_of_rows<V512, Dots, 2, 9, 10, 11, 12>();
+  if (m.rows > V512::kRows) {
+    m.prepare = [](const MatmulJob&, const unsigned char* x, Size k, unsigned char* out) {
+      __builtin_memcpy(out, x, static_cast<unsigned long>(k * 2));
+    };
+    m.x_row_bytes = up(job.k * 2, 64) + 64;  // rows of x must not meet in one set of the cache
+  }
   m.w_bytes_of_k = 32;
   m.x_bytes_of_k = 2;
   return run_method<V512>(parts, count, m, kDirectChunk, row_begin, row_end);

@@ -32,7 +32,7 @@ struct BlocksOf {
     using I = typename V::I;
 
     PLAIT_INLINE void dot(const Tile& t, Size group, const I (&w)[kV], I (&sum)[kR][kV]) {
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int m = 0; m < kR; m++) {
         std::int32_t four;
         __builtin_memcpy(&four, t.x + m * t.x_stride + group * 4, 4);
@@ -50,7 +50,7 @@ struct BlocksOf {
         const BlockPlace at = block_place<kType>(t.k, b);
         const Size scales = t.k + b * 4, starts = t.k + t.k / 32 * 4 + b * 4;
         I sum[kR][kV];
-#pragma GCC unroll 8
+#pragma GCC unroll 24
         for (int m = 0; m < kR; m++) {
           std::int32_t start = 0;
           if (kType == MatmulJob::kQ4_0 || (kType == MatmulJob::kQ8_0 && V::kOffsetInSum))
@@ -91,7 +91,7 @@ struct BlocksOf {
 #pragma GCC unroll 8
         for (int j = 0; j < kV; j++)
           d[j] = V::halves(t.w + j / V::kParts * t.w_stride + at.scales + j % V::kParts * 16);
-#pragma GCC unroll 8
+#pragma GCC unroll 24
         for (int m = 0; m < kR; m++) {
           const F dx = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride + scales));
 #pragma GCC unroll 8
@@ -101,7 +101,7 @@ struct BlocksOf {
 #pragma GCC unroll 8
           for (int j = 0; j < kV; j++)
             d[j] = V::halves(t.w + j / V::kParts * t.w_stride + at.minima + j % V::kParts * 16);
-#pragma GCC unroll 8
+#pragma GCC unroll 24
           for (int m = 0; m < kR; m++) {
             const F sx = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride + starts));
 #pragma GCC unroll 8

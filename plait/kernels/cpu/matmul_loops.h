@@ -20,6 +20,7 @@ constexpr Size kDirectFloats = 18;         // Sapphire Rapids), and f32 panels w
 constexpr Size kSuper = 1024;              // k prepared at once where whole rows of x are so long that
 constexpr Size kFewRows = 160;             // only fewer than these would fit: unpacking costs as much as 10 rows
 constexpr Size kFetchAhead = 2048;         // measured: best of 1024 to 6144 on Sapphire Rapids
+constexpr Size kFirstLevelX = 8192;        // bytes of x that stay there beside a panel of blocks
 constexpr Size kPanelPad = 64;             // keeps unpacked panels off each other's cache sets
 constexpr Size kMaxPanels = 4;
 
@@ -194,7 +195,7 @@ struct Loops {
                        coming != nullptr ? coming - w : panels * job->panel_bytes);
         t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
         t.c = c + m * t.c_stride;
-        tiles[here](t, largest);
+        tiles[here - method.least_rows](t, largest);
         m += here;
       }
       k = k_end;
@@ -251,16 +252,36 @@ struct Loops {
   }
 };
 
+/// kP panels by one of these numbers of rows, ascending without gaps.
+template <class V, template <class, int, int> class Source, int kP, int... kRows>
+constexpr Method<V> method_of_rows() {
+  Method<V> m{};
+  m.tiles[0][0] = kTiles<V, Source, 1, false, kRows...>;
+  m.tiles[0][1] = kTiles<V, Source, 1, true, kRows...>;
+  m.tiles[1][0] = kTiles<V, Source, kP, false, kRows...>;
+  m.tiles[1][1] = kTiles<V, Source, kP, true, kRows...>;
+  m.panels = kP;
+  constexpr Size rows[] = {kRows...};
+  m.least_rows = rows[0];
+  m.rows = rows[sizeof...(kRows) - 1];
+  return m;
+}
+
 template <class V, template <class, int, int> class Source, int kP>
 constexpr Method<V> method_of(Size rows) {
-  Method<V> m{};
-  m.tiles[0][0] = Tiles<V, Source, 1, false>::kOfRows;
-  m.tiles[0][1] = Tiles<V, Source, 1, true>::kOfRows;
-  m.tiles[1][0] = Tiles<V, Source, kP, false>::kOfRows;
-  m.tiles[1][1] = Tiles<V, Source, kP, true>::kOfRows;
-  m.panels = kP;
+  Method<V> m = method_of_rows<V, Source, kP, 1, 2, 3, 4, 5, 6>();
   m.rows = rows;
   return m;
+}
+
+/// Of a product with block weights. Few rows take one panel at a time, as it lies in memory: read so it comes at twice
+/// the rate of two side by side (Zen 4). More of them only while they stay in the first-level cache beside it.
+template <class V, template <class, int, int> class Source>
+constexpr Method<V> method_of_blocks(Size rows, Size row_bytes) {
+  if constexpr (V::kParts == 1)
+    if (rows <= 4 || (rows <= 8 && rows * row_bytes <= kFirstLevelX))
+      return method_of_rows<V, Source, 1, 1, 2, 3, 4, 5, 6, 7, 8>();
+  return method_of<V, Source, V::kBlockPanels>(V::kBlockRows);
 }
 
 // Bytes of a row of f32: rounded up, and off a multiple of 4096 so that rows don't meet in one set of the cache.
@@ -285,15 +306,15 @@ std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size 
   const Size rows = row_end - row_begin;
   switch (job.w_type) {
     case MatmulJob::kQ4_0:
-      m = method_of<V, BlocksOf<MatmulJob::kQ4_0>::template Blocks, V::kBlockPanels>(V::kBlockRows);
+      m = method_of_blocks<V, BlocksOf<MatmulJob::kQ4_0>::template Blocks>(rows, block_row_bytes(job.k));
       m.prepare = prepare_blocks<V, MatmulJob::kQ4_0>;
       break;
     case MatmulJob::kQ4_1:
-      m = method_of<V, BlocksOf<MatmulJob::kQ4_1>::template Blocks, V::kBlockPanels>(V::kBlockRows);
+      m = method_of_blocks<V, BlocksOf<MatmulJob::kQ4_1>::template Blocks>(rows, block_row_bytes(job.k));
       m.prepare = prepare_blocks<V, MatmulJob::kQ4_1>;
       break;
     case MatmulJob::kQ8_0:
-      m = method_of<V, BlocksOf<MatmulJob::kQ8_0>::template Blocks, V::kBlockPanels>(V::kBlockRows);
+      m = method_of_blocks<V, BlocksOf<MatmulJob::kQ8_0>::template Blocks>(rows, block_row_bytes(job.k));
       m.prepare = prepare_blocks<V, MatmulJob::kQ8_0>;
       break;
     case MatmulJob::kBf16:

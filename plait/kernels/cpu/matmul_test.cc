@@ -121,7 +121,7 @@ TEST_F(Matmul, EveryInstructionSetHasTheBitsOfTheReference) {
         if (is_quantized(wt) && k % 32 != 0) continue;
         auto rows_of_w = weight_rows(wt, n, k, 5);
         for (DType xt : kActivations)
-          for (i64 rows : {1, 2, 3, 7, 33, 130}) {
+          for (i64 rows : {1, 2, 3, 7, 12, 33, 130}) {
             if (rows > 33 && (k > 576 || xt == DType::f32)) continue;
             if (k > 576 && n > 17 && rows > 3) continue;
             const DType ot = kResults[static_cast<size_t>(rows + k / 8 + n) % 3];

@@ -134,14 +134,14 @@ __attribute__((noinline)) void tile(const Tile& t, typename V::I& largest) {
   typename V::F acc[kR][kV];
   int line = 0;
   if constexpr (!kLeaves) {
-#pragma GCC unroll 8
+#pragma GCC unroll 24
     for (int m = 0; m < kR; m++)
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int j = 0; j < kV; j++) acc[m][j] = t.first ? V::zero() : V::load(t.c + m * t.c_stride + j * kStep);
     Source::add(t, 0, t.edges[1] - t.edges[0], line, acc);
-#pragma GCC unroll 8
+#pragma GCC unroll 24
     for (int m = 0; m < kR; m++)
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int j = 0; j < kV; j++) V::store(t.c + m * t.c_stride + j * kStep, acc[m][j]);
     return;
   }
@@ -150,9 +150,9 @@ __attribute__((noinline)) void tile(const Tile& t, typename V::I& largest) {
 #pragma GCC unroll 1
   for (int i = 0; i < kR * kV * 2; i++) V::clear_sum(&sum[0][0] + i * (kStep / 8));
   for (Size leaf = 0; leaf < t.leaves; leaf++) {
-#pragma GCC unroll 8
+#pragma GCC unroll 24
     for (int m = 0; m < kR; m++)
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int j = 0; j < kV; j++) acc[m][j] = V::zero();
     Source::add(t, t.edges[leaf] - t.edges[0], t.edges[leaf + 1] - t.edges[0], line, acc);
     // What only the end of a leaf needs is made here, behind a barrier: accumulators and weights fill the registers.
@@ -162,38 +162,30 @@ __attribute__((noinline)) void tile(const Tile& t, typename V::I& largest) {
     const typename V::F scale = V::value(scale_once);
     const typename V::I magnitude = V::splat(magnitude_once);
     typename V::I most = largest;
-#pragma GCC unroll 8
+#pragma GCC unroll 24
     for (int m = 0; m < kR; m++)
-#pragma GCC unroll 8
+#pragma GCC unroll 24
       for (int j = 0; j < kV; j++) V::add_leaf(acc[m][j], scale, magnitude, &sum[m][j * kStep / 4], most);
     largest = most;
   }
 #pragma GCC unroll 1
   for (int m = 0; m < kR; m++)
-#pragma GCC unroll 8
+#pragma GCC unroll 24
     for (int j = 0; j < kV * 2; j++) V::add_sum(t.c + m * t.c_stride + j * kStep, &sum[m][j * kStep / 8], t.first);
 }
 
-/// The tile of `rows` rows: one of a table of instances.
 template <class V>
 using TileFn = void (*)(const Tile&, typename V::I&);
 
-template <class V, template <class, int, int> class Source, int kP, bool kLeaves>
-struct Tiles {
-  static constexpr TileFn<V> kOfRows[] = {nullptr,
-                                          tile<V, Source<V, 1, kP>, 1, kP, kLeaves>,
-                                          tile<V, Source<V, 2, kP>, 2, kP, kLeaves>,
-                                          tile<V, Source<V, 3, kP>, 3, kP, kLeaves>,
-                                          tile<V, Source<V, 4, kP>, 4, kP, kLeaves>,
-                                          tile<V, Source<V, 5, kP>, 5, kP, kLeaves>,
-                                          tile<V, Source<V, 6, kP>, 6, kP, kLeaves>};
-};
+/// Tiles of these numbers of rows.
+template <class V, template <class, int, int> class Source, int kP, bool kLeaves, int... kRows>
+constexpr TileFn<V> kTiles[] = {tile<V, Source<V, kRows, kP>, kRows, kP, kLeaves>...};
 
 /// Everything the loops need to know of a source: see matmul_loops.h.
 template <class V>
 struct Method {
-  const TileFn<V>* tiles[2][2];     // [one panel | many][chain | leaves], by number of rows
-  Size panels, rows;                // of a tile
+  const TileFn<V>* tiles[2][2];     // [one panel | many][chain | leaves], of least_rows ... rows rows
+  Size panels, least_rows, rows;    // of a tile
   Size w_bytes_of_k, x_bytes_of_k;  // to step to another k in a panel and in a row of x; 0: cannot
   Size x_row_bytes;                 // of a prepared row of x, 0: used in place
   void (*prepare)(const MatmulJob&, const unsigned char* x, Size k, unsigned char* out);
