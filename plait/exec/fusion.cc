@@ -26,6 +26,10 @@ constexpr Fusion kTable[] = {
      "q = matmul(x, _); qr = rope(q, p); k = matmul(x, _); kr = rope(k, p); v = matmul(x, _); "
      "_ = kv_write(_, kr, s); _ = kv_write(_, v, s)",
      "", kProducts},
+    {"qkv + norm + rope + kv_write",
+     "q = matmul(x, _); qn = head_rms_norm(q, _); qr = rope(qn, p); k = matmul(x, _); kn = head_rms_norm(k, _); "
+     "kr = rope(kn, p); v = matmul(x, _); _ = kv_write(_, kr, s); _ = kv_write(_, v, s)",
+     "", kProducts},
     {"qkv + bias + rope + kv_write",
      "q = matmul(x, _); qb = bias(q, _); qr = rope(qb, p); k = matmul(x, _); kb = bias(k, _); kr = rope(kb, p); "
      "v = matmul(x, _); vb = bias(v, _); _ = kv_write(_, kr, s); _ = kv_write(_, vb, s)",
@@ -37,10 +41,14 @@ constexpr Fusion kTable[] = {
     {"qkv + rope", "q = matmul(x, _); _ = rope(q, p); k = matmul(x, _); _ = rope(k, p); _ = matmul(x, _)", "",
      kProducts},
     {"gate + up + silu_mul", "g = matmul(x, _); u = matmul(x, _); _ = silu_mul(g, u)", "", kActivation},
+    {"gate + up + gelu_mul", "g = matmul(x, _); u = matmul(x, _); _ = gelu_mul(g, u)", "", kActivation},
     {"up + bias + gelu", "u = matmul(x, _); b = bias(u, _); _ = gelu(b)", "u b", kActivation},
     {"finish + bias + add + layer_norm", "f = finish(_); b = bias(f, _); x = add(_, b); _ = layer_norm(x, _, _)", "f b",
      kSumNorm},
     {"finish + bias + add", "f = finish(_); b = bias(f, _); _ = add(_, b)", "f b", kSumNorm},
+    {"finish + rms_norm + add + rms_norm", "f = finish(_); n = rms_norm(f, _); x = add(_, n); _ = rms_norm(x, _)",
+     "f n", kSumNorm},
+    {"finish + rms_norm + add", "f = finish(_); n = rms_norm(f, _); _ = add(_, n)", "f n", kSumNorm},
     {"finish + add + rms_norm", "f = finish(_); x = add(_, f); _ = rms_norm(x, _)", "f", kSumNorm},
     {"finish + add", "f = finish(_); _ = add(_, f)", "f", kSumNorm},
     {"add + layer_norm", "x = add(_, _); _ = layer_norm(x, _, _)", "", kSumNorm},

@@ -204,9 +204,9 @@ class EveryOpWithGradient : public EveryOp {};
 INSTANTIATE_TEST_SUITE_P(Registry, EveryOpWithGradient, testing::ValuesIn(names(true)),
                          [](auto& i) { return i.param; });
 
-TEST_P(EveryOpWithGradient, GradientAgreesWithDifferences) {
-  for (auto& rule : rules_of(op())) {
-    Example e(op(), rule, DType::f64);
+void expect_gradient(const Op& op) {
+  for (auto& rule : rules_of(op)) {
+    Example e(op, rule, DType::f64);
     Graph& g = e.g;
     std::string letters;
     for (size_t d = 0; d < g.at(e.out[0]).dims.size(); d++) letters += std::string(1, "abc"[d]) + " ";
@@ -219,14 +219,14 @@ TEST_P(EveryOpWithGradient, GradientAgreesWithDifferences) {
     for (auto& [name, d] : gradients) numbers[name] = g.num(d);
     g.verify();
     EXPECT_EQ(Graph::parse(g.text()).text(), g.text());
-    Tensors data = e.data(op());
+    Tensors data = e.data(op);
     auto run = evaluate(g, views(data), sizes());
     EXPECT_FALSE(run.overflow);
     // Maxima are constants by convention; every other number has a gradient.
     const std::set<std::string> constants = {"sum_exp in1", "nll in0"};
     for (auto& [name, v] : g.named)
       if (name.rfind("in", 0) == 0 && g.at(v).type == Type::num) {
-        EXPECT_EQ(gradients.count(name), constants.count(op().name + " " + name) > 0 ? 0u : 1u) << name;
+        EXPECT_EQ(gradients.count(name), constants.count(op.name + " " + name) > 0 ? 0u : 1u) << name;
       }
     for (auto& [name, d] : numbers) {
       if (name.rfind("in", 0) != 0) continue;
@@ -247,6 +247,28 @@ TEST_P(EveryOpWithGradient, GradientAgreesWithDifferences) {
       }
     }
   }
+}
+
+TEST_P(EveryOpWithGradient, GradientAgreesWithDifferences) { expect_gradient(op()); }
+
+TEST(Attention, GradientOverAWindow) {
+  Op op = Registry::find("attention");
+  op.attributes["window"] = 5;
+  expect_gradient(op);
+  // What lies before the window changes nothing, and what lies in it does.
+  Example e(op, op.rule, DType::f64);
+  Tensors data = e.data(op);
+  auto row = [&](i64 t) {
+    const auto run = evaluate(e.g, views(data), sizes());
+    const Tensor& o = run.values[static_cast<size_t>(e.out[0])];
+    return std::vector<double>(o.as<double>() + t * o.stride(0), o.as<double>() + (t + 1) * o.stride(0));
+  };
+  const i64 t = 9, step = data.at("in2").stride(0);
+  const auto before = row(t);
+  data.at("in2").as<double>()[(t - 5) * step] += 1;
+  EXPECT_EQ(row(t), before);
+  data.at("in2").as<double>()[(t - 4) * step] += 1;
+  EXPECT_NE(row(t), before);
 }
 
 /// Parts of a factor: on leaf edges, uneven, one of them empty.

@@ -171,6 +171,27 @@ void add_llama(const GgufFile& file, Translation& t) {
   }
 }
 
+void add_gemma3(const GgufFile& file, Translation& t) {
+  t.config["architectures"] = {"Gemma3ForCausalLM"};
+  t.config["model_type"] = "gemma3_text";
+  t.config["hidden_activation"] = "gelu_pytorch_tanh";
+  add_common(t);
+  add_heads(file, t);
+  add_rope(file, t);
+  t.number("rope_local_base_freq", "rope.freq_base_swa");
+  t.integer("sliding_window", "attention.sliding_window");
+  t.integer("sliding_window_pattern", "attention.sliding_window_pattern");
+  t.number("final_logit_softcapping", "final_logit_softcapping");
+  t.number("attn_logit_softcapping", "attn_logit_softcapping");
+  // The file has no scale of scores: 1 / sqrt(H), but that of the largest model (62 layers) is 1 / sqrt(D / N).
+  constexpr i64 kLargest = 62;
+  const auto hidden = t.integer_of("embedding_length"), heads = t.integer_of("attention.head_count");
+  if (t.integer_of("block_count") == kLargest && hidden && heads && *heads > 0)
+    t.config["query_pre_attn_scalar"] = *hidden / *heads;
+  else
+    t.integer("query_pre_attn_scalar", "attention.key_length");
+}
+
 }  // namespace
 
 json config_of(const GgufFile& file) {
@@ -181,6 +202,8 @@ json config_of(const GgufFile& file) {
     add_gpt2(t);
   } else if (architecture == "llama") {
     add_llama(file, t);
+  } else if (architecture == "gemma3") {
+    add_gemma3(file, t);
   } else {
     add_common(t);
     t.integer("num_attention_heads", "attention.head_count");

@@ -99,6 +99,43 @@ TEST(GgufConfig, gpt2) {
     "n_positions": 1024, "layer_norm_epsilon": 1e-05, "vocab_size": 50257, "bos_token_id": 50256, "eos_token_id": 50256})"));
 }
 
+TEST(GgufConfig, gemma3) {
+  auto gemma = [](std::uint32_t layers) {
+    GgufWriter w;
+    w.set_text("general.architecture", "gemma3");
+    for (auto [key, value] : {std::pair{"context_length", 32768u},
+                              {"embedding_length", 640u},
+                              {"block_count", layers},
+                              {"feed_forward_length", 2048u},
+                              {"attention.head_count", 4u},
+                              {"attention.head_count_kv", 1u},
+                              {"attention.key_length", 256u},
+                              {"attention.value_length", 256u},
+                              {"attention.sliding_window", 512u}})
+      w.set_u32(std::string("gemma3.") + key, value);
+    w.set_f32("gemma3.attention.layer_norm_rms_epsilon", 1e-6f);
+    w.set_f32("gemma3.rope.freq_base", 1e6f);
+    w.set_u32("tokenizer.ggml.bos_token_id", 2);
+    return w;
+  };
+  auto small = gemma(18);
+  EXPECT_EQ(config_of_bytes(small), nlohmann::json::parse(R"({"model_type": "gemma3_text",
+    "architectures": ["Gemma3ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 640,
+    "num_hidden_layers": 18, "intermediate_size": 2048, "max_position_embeddings": 32768, "rms_norm_eps": 1e-06,
+    "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "rope_theta": 1000000.0,
+    "sliding_window": 512, "query_pre_attn_scalar": 256, "bos_token_id": 2})"));
+  auto large = gemma(62);
+  large.set_text("gemma3.rope.scaling.type", "linear");
+  large.set_f32("gemma3.rope.scaling.factor", 8.f);
+  large.set_f32("gemma3.rope.freq_base_swa", 20000.f);
+  large.set_u32("gemma3.attention.sliding_window_pattern", 3);
+  const auto c = config_of_bytes(large);
+  EXPECT_EQ(c["query_pre_attn_scalar"], 160);
+  EXPECT_EQ(c["rope_scaling"], nlohmann::json::parse(R"({"rope_type": "linear", "factor": 8.0})"));
+  EXPECT_EQ(c["rope_local_base_freq"], 20000.0);
+  EXPECT_EQ(c["sliding_window_pattern"], 3);
+}
+
 TEST(GgufConfig, another_architecture_keeps_its_name) {
   GgufWriter w;
   w.set_text("general.architecture", "qwen2");

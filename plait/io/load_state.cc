@@ -124,6 +124,14 @@ void load_state(const ModelFiles& files, const ModelConfig& config, const std::s
     }
   };
 
+  if (slice.less_one) {
+    PLAIT_CHECK(to.layout == Layout::rows && to.dtype == DType::f32 && cols.size() == 1, "{}: less one in {}", state,
+                name_of(to.dtype));
+    read(rows.begin, rows.size(), static_cast<std::byte*>(to.data));
+    for (i64 i = 0; i < rows.size(); i++) to.as<float>()[i] += 1;  // the gain itself, rounded to f32 once
+    done_with(tensor);
+    return;
+  }
   auto* out = static_cast<std::byte*>(to.data);
   if (to.layout == Layout::rows) {
     constexpr i64 kRows = 64;

@@ -100,23 +100,25 @@ ValueId Builder::dropout(const std::string& label, ValueId x, double p) {
   return g.one("dropout", {x, number_, step_}, {.x = std::move(site), .label = full(label)});
 }
 
-ValueId Builder::attention(ValueId q, ValueId k, ValueId v) {
-  const double scale = 1 / std::sqrt(static_cast<double>(c.H));
+ValueId Builder::attention(ValueId q, ValueId k, ValueId v, i64 window) {
+  std::map<std::string, double> how = {
+      {"scale", c.attention_scale > 0 ? c.attention_scale : 1 / std::sqrt(static_cast<double>(c.H))}};
+  if (window > 0) how["window"] = static_cast<double>(window);
   const std::string out = full("attention.out");
   if (!cached && c.attention_dropout > 0) {
     auto site = next_site(c.attention_dropout);
-    site["scale"] = scale;
+    site.merge(how);
     return g.apply("attention_dropout", {q, k, v, position, sequence, number_, step_},
                    {.x = std::move(site), .label = out})[0];
   }
-  if (!cached) return g.apply("attention", {q, k, v, position, sequence}, {.x = {{"scale", scale}}, .label = out})[0];
+  if (!cached) return g.apply("attention", {q, k, v, position, sequence}, {.x = how, .label = out})[0];
   auto written = [&](const char* name, ValueId rows) {
     const std::string cache = full(name);
     return g.one("kv_write", {g.state(cache, "CKH", o.compute), rows, slot_}, {.alias = cache, .label = cache});
   };
   const ValueId kc = written("cache.k", k), vc = written("cache.v", v);  // [C K H]
-  return g.one("attention_paged", {q, kc, vc, position, sequence, table_},
-               {.x = {{"page", static_cast<double>(o.page)}, {"scale", scale}}, .label = out});
+  how["page"] = static_cast<double>(o.page);
+  return g.one("attention_paged", {q, kc, vc, position, sequence, table_}, {.x = how, .label = out});
 }
 
 }  // namespace plait

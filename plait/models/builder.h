@@ -52,7 +52,8 @@ class Builder {
   /// x + y in `real`.
   ValueId residual(const std::string& label, ValueId x, ValueId y);
   /// q [T N H], k and v [T K H] -> [T N H]; the cache of this layer is written first, if there is one.
-  ValueId attention(ValueId q, ValueId k, ValueId v);
+  /// window: a token sees so many last positions; 0: all.
+  ValueId attention(ValueId q, ValueId k, ValueId v, i64 window = 0);
   /// x with dropout of rate p, in a training graph; x itself where p is 0 or the graph serves.
   ValueId dropout(const std::string& label, ValueId x, double p);
   /// Layer l begins; names are of this layer until `end_layers`.

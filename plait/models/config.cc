@@ -126,9 +126,13 @@ void ConfigReader::only(const char* key, const std::vector<std::string>& allowed
        allowed.empty() ? "null" : fmt::format("{}", fmt::join(allowed, " or ")), what);
 }
 
-void ConfigReader::refuse_common() const {
-  for (auto& r : refused()) only(r.key, r.allowed, r.what);
-  if (has("layer_types"))
+void ConfigReader::refuse_common(const std::vector<std::string>& honoured) const {
+  auto honours = [&](std::string_view key) {
+    return std::find(honoured.begin(), honoured.end(), key) != honoured.end();
+  };
+  for (auto& r : refused())
+    if (!honours(r.key)) only(r.key, r.allowed, r.what);
+  if (has("layer_types") && !honours("layer_types"))
     for (auto& t : at("layer_types"))
       if (t != "full_attention")
         fail(Code::bad_file, "[{}] layer_types: got {}, want full_attention: no other kind of layer is supported",
@@ -171,6 +175,26 @@ void ConfigReader::read_rope(ModelConfig& c) const {
   }
 }
 
+std::vector<bool> ConfigReader::local_layers(i64 layers, i64 pattern) const {
+  std::vector<bool> local(static_cast<size_t>(layers));
+  if (has("layer_types")) {
+    const json& types = at("layer_types");
+    if (!types.is_array() || static_cast<i64>(types.size()) != layers)
+      fail(Code::bad_file, "[{}] layer_types: got {}, want a list of {}, one a layer", where_, shown(types), layers);
+    for (size_t l = 0; l < local.size(); l++) {
+      local[l] = types[l] == "sliding_attention";
+      if (!local[l] && types[l] != "full_attention")
+        fail(Code::bad_file, "[{}] layer_types: got {}, want sliding_attention or full_attention", where_,
+             shown(types[l]));
+    }
+    return local;
+  }
+  pattern = integer("_sliding_window_pattern", 1, kMaxLayers, pattern);
+  pattern = integer("sliding_window_pattern", 1, kMaxLayers, pattern);
+  for (i64 l = 0; l < layers; l++) local[static_cast<size_t>(l)] = (l + 1) % pattern != 0;
+  return local;
+}
+
 void check_config(const ModelConfig& c, std::string_view where) {
   auto range = [&](const char* what, i64 got, i64 low, i64 high) {
     if (got < low || got > high) fail(Code::bad_file, "[{}] {}: got {}, want {} to {}", where, what, got, low, high);
@@ -194,6 +218,10 @@ void check_config(const ModelConfig& c, std::string_view where) {
   if (c.rope_scaling && !(c.rope_scaling->low_freq_factor < c.rope_scaling->high_freq_factor))
     fail(Code::bad_file, "[{}] rope scaling: got low_freq_factor {} and high_freq_factor {}, want low below high",
          where, c.rope_scaling->low_freq_factor, c.rope_scaling->high_freq_factor);
+  if (!(c.attention_scale >= 0 && std::isfinite(c.attention_scale) && c.local_rope_base >= 1 && c.rope_factor >= 1))
+    fail(Code::bad_file, "[{}] got a scale of scores of {}, a local rope base of {}, a rope factor of {}", where,
+         c.attention_scale, c.local_rope_base, c.rope_factor);
+  if (!c.local.empty()) range("window", c.window, 1, kMaxPositions);
   if (c.bos && *c.bos >= c.V) fail(Code::bad_file, "[{}] bos_token_id: got {}, want below {}", where, *c.bos, c.V);
   for (i64 e : c.eos)
     if (e >= c.V) fail(Code::bad_file, "[{}] eos_token_id: got {}, want below {}", where, e, c.V);
@@ -223,7 +251,7 @@ ModelConfig parse_config(const json& config, std::string_view where) {
   if (family == nullptr)
     fail(Code::bad_file, "[{}] got architecture {} (model_type {}), want one of: {}", where,
          architecture.empty() ? "none" : architecture, type.empty() ? "none" : type, known);
-  r.refuse_common();
+  r.refuse_common(family->honoured);
   ModelConfig c;
   c.family = family->name;
   r.read_common(c);

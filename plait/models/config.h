@@ -21,13 +21,19 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
-  std::string family;  // "llama", "gpt2"
+  std::string family;  // "llama", "gpt2", "gemma3"
   i64 D = 0, N = 0, K = 0, H = 0, F = 0, V = 0;
   i64 layers = 0;
   i64 max_positions = 0;
   double eps = 1e-5;
   double rope_base = 10000;
   std::optional<RopeScaling> rope_scaling = {};
+  double rope_factor = 1;      // divides every frequency of the layers that attend to all positions
+  double attention_scale = 0;  // of scores; 0: 1 / sqrt(H)
+  // Local layers attend to the last `window` positions, the token's own included, with a rope base of their own.
+  std::vector<bool> local = {};  // by layer; empty: none is
+  i64 window = 0;
+  double local_rope_base = 10000;
   bool tied = false;            // the output product reads the embedding
   bool attention_bias = false;  // of wq, wk, wv, wo; always in a GPT-2
   // In training alone: of the embeddings' sum, of what attention and FFN add to the residual, of attention's
@@ -36,6 +42,8 @@ struct ModelConfig {
   std::optional<i64> bos = {};
   std::vector<i64> eos = {};
   std::string torch_dtype = {};  // as written; empty when absent
+
+  bool is_local(i64 layer) const { return layer < static_cast<i64>(local.size()) && local[static_cast<size_t>(layer)]; }
 };
 
 /// The config of a supported model. `where` names the file in errors.
@@ -65,12 +73,16 @@ class ConfigReader {
 
   /// Throws unless the key is absent, null or one of the values, each as JSON writes it: "false", "1", "\"silu\"".
   void only(const char* key, const std::vector<std::string>& allowed, const char* what) const;
-  /// Refuses keys that would change any transformer's meaning: windows, caps, scales, experts, quantization ...
-  void refuse_common() const;
+  /// Refuses keys that would change any transformer's meaning: windows, caps, scales, experts, quantization ...; all
+  /// but those that the family honours.
+  void refuse_common(const std::vector<std::string>& honoured) const;
   /// bos_token_id, eos_token_id (a number or a list; 2^32 - 1 and null mean none), torch_dtype or dtype.
   void read_common(ModelConfig& c) const;
   /// rope_theta, rope_scaling or rope_parameters.
   void read_rope(ModelConfig& c) const;
+  /// layer_types ("sliding_attention", "full_attention"), or sliding_window_pattern: every so many layers one attends
+  /// to all positions, the others to a window.
+  std::vector<bool> local_layers(i64 layers, i64 pattern) const;
 
   const std::string& where() const { return where_; }
 

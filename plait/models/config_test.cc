@@ -74,6 +74,65 @@ TEST(Config, Gpt2) {
   EXPECT_EQ(parse_config(j, "").F, 1000);
 }
 
+json gemma3() {
+  return json::parse(R"({"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "attention_bias": false,
+    "attn_logit_softcapping": null, "final_logit_softcapping": null, "bos_token_id": 2, "eos_token_id": [1, 106],
+    "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 640, "intermediate_size": 2048,
+    "max_position_embeddings": 32768, "num_attention_heads": 4, "num_hidden_layers": 18, "num_key_value_heads": 1,
+    "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000.0, "rope_scaling": null,
+    "rope_theta": 1000000.0, "sliding_window": 512, "torch_dtype": "bfloat16", "vocab_size": 262144})");
+}
+
+TEST(Config, Gemma3) {
+  ModelConfig c = parse_config(gemma3(), "config.json");
+  EXPECT_EQ(c.family, "gemma3");
+  EXPECT_EQ(std::vector<i64>({c.D, c.N, c.K, c.H, c.F, c.V, c.layers, c.max_positions, c.window}),
+            std::vector<i64>({640, 4, 1, 256, 2048, 262144, 18, 32768, 512}));
+  EXPECT_EQ(c.attention_scale, 1.0 / 16);
+  EXPECT_EQ(c.rope_base, 1e6);
+  EXPECT_EQ(c.local_rope_base, 1e4);
+  EXPECT_EQ(c.rope_factor, 1);
+  EXPECT_TRUE(c.tied);
+  EXPECT_EQ(c.eos, std::vector<i64>({1, 106}));
+  for (i64 l = 0; l < 18; l++) EXPECT_EQ(c.is_local(l), l != 5 && l != 11 && l != 17) << l;
+  json j = gemma3();
+  j["sliding_window_pattern"] = 2;
+  for (i64 l = 0; l < 18; l++) EXPECT_EQ(parse_config(j, "").is_local(l), l % 2 == 0) << l;
+  j = gemma3();
+  j["num_hidden_layers"] = 2;
+  j["layer_types"] = {"full_attention", "sliding_attention"};
+  j["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  c = parse_config(j, "");
+  EXPECT_EQ(c.local, std::vector<bool>({false, true}));
+  EXPECT_EQ(c.rope_factor, 8);
+  // As transformers 5 writes them.
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling"}) j.erase(key);
+  j["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 5e5}}},
+                          {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
+  c = parse_config(j, "");
+  EXPECT_EQ(std::vector<double>({c.rope_base, c.local_rope_base, c.rope_factor}), std::vector<double>({5e5, 2e4, 4}));
+}
+
+TEST(Config, Gemma3RefusedByName) {
+  auto with = [](const char* key, json value) {
+    json j = gemma3();
+    j[key] = std::move(value);
+    return why(j);
+  };
+  EXPECT_THAT(with("layer_types", {"full_attention"}),
+              HasSubstr("layer_types: got [\"full_attention\"], want a list of 18"));
+  EXPECT_THAT(with("layer_types", json(std::vector<std::string>(18, "chunked_attention"))),
+              HasSubstr("layer_types: got \"chunked_attention\""));
+  EXPECT_THAT(with("sliding_window", 0), HasSubstr("sliding_window: got 0"));
+  EXPECT_THAT(with("sliding_window_pattern", 0), HasSubstr("sliding_window_pattern: got 0"));
+  EXPECT_THAT(with("query_pre_attn_scalar", -1), HasSubstr("query_pre_attn_scalar: got -1"));
+  EXPECT_THAT(with("final_logit_softcapping", 30.0), HasSubstr("final_logit_softcapping: got 30.0"));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}), HasSubstr("rope_type: got \"yarn\""));
+  EXPECT_THAT(with("hidden_activation", "silu"), HasSubstr("hidden_activation: got \"silu\""));
+  EXPECT_THAT(with("use_bidirectional_attention", true), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(with("head_dim", 255), HasSubstr("heads of 255"));
+}
+
 TEST(Config, Dropout) {
   json j = gpt2();
   j["embd_pdrop"] = 0;

@@ -23,6 +23,7 @@ struct Family {
   ValueId (*head)(Builder&, ValueId x);
   std::vector<WeightRow> weights;            // every state that the graph may have, the caches aside
   std::vector<std::string> ignored_tensors;  // of files: ends of names that no graph reads and that change nothing
+  std::vector<std::string> honoured = {};    // keys of configs that other families refuse
 };
 
 class FamilyRegistry {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "plait/models/test_configs.h"
 
@@ -111,6 +112,56 @@ TEST(Family, Gpt2Layer) {
   EXPECT_EQ(g.size('W'), 64);
 }
 
+TEST(Family, Gemma3Layers) {
+  ModelConfig c = small_gemma3();
+  c.rope_factor = 8;
+  c.attention_scale = 0.125;
+  Graph g = build_serving(c, {.compute = DType::bf16});
+  g.verify();
+  EXPECT_EQ(layer_text(g, 1, "layers.1."),
+            "rms_norm layers.0.out[TD], attention_norm[D] -> attention.in[TD] bf16\n"
+            "matmul attention.in[TD], wq[NHD] -> wq[TNH] f32\n"
+            "head_rms_norm wq[TNH], q_norm[H] -> q.normed[TNH] f32\n"
+            "rope q.normed[TNH], position[T] -> q[TNH] bf16\n"
+            "matmul attention.in[TD], wk[KHD] -> wk[TKH] f32\n"
+            "head_rms_norm wk[TKH], k_norm[H] -> k.normed[TKH] f32\n"
+            "rope k.normed[TKH], position[T] -> k[TKH] bf16\n"
+            "matmul attention.in[TD], wv[KHD] -> wv[TKH] bf16\n"
+            "kv_write cache.k[CKH], k[TKH], slot[T] -> cache.k[CKH] bf16\n"
+            "kv_write cache.v[CKH], wv[TKH], slot[T] -> cache.v[CKH] bf16\n"
+            "attention_paged q[TNH], cache.k[CKH], cache.v[CKH], position[T], sequence[T], table[BP]"
+            " -> attention.out[TNH] bf16\n"
+            "matmul attention.out[TNH], wo[DNH] -> wo[TD] i64\n"
+            "finish wo[TD] -> wo[TD] f32\n"
+            "rms_norm wo[TD], post_attention_norm[D] -> attention.normed[TD] f32\n"
+            "add layers.0.out[TD], attention.normed[TD] -> attention.residual[TD] f32\n"
+            "rms_norm attention.residual[TD], ffn_norm[D] -> ffn.in[TD] bf16\n"
+            "matmul ffn.in[TD], gate[FD] -> gate[TF] f32\n"
+            "matmul ffn.in[TD], up[FD] -> up[TF] f32\n"
+            "gelu_mul gate[TF], up[TF] -> ffn.act[TF] bf16\n"
+            "matmul ffn.act[TF], down[DF] -> down[TD] i64\n"
+            "finish down[TD] -> down[TD] f32\n"
+            "rms_norm down[TD], post_ffn_norm[D] -> ffn.normed[TD] f32\n"
+            "add attention.residual[TD], ffn.normed[TD] -> out[TD] f32\n");
+  for (auto& n : g.nodes) {
+    const bool local = n.layer != 1;
+    if (n.op->name == "attention_paged") {
+      EXPECT_EQ(n.attrs.x.count("window"), local ? 1u : 0u) << n.attrs.label;
+      EXPECT_EQ(n.attrs.x.at("scale"), 0.125);
+    }
+    if (n.op->name == "rope") {
+      EXPECT_EQ(n.attrs.x, local ? (std::map<std::string, double>{{"base", 10000}})
+                                 : (std::map<std::string, double>{{"base", 1e6}, {"factor", 8}}));
+    }
+  }
+  // sqrt(48) in the type of the table, as transformers rounds it.
+  auto scale_of = [](const Graph& graph) { return graph.nodes[1].attrs.x.at("by"); };
+  EXPECT_EQ(scale_of(g), 6.9375);
+  EXPECT_EQ(scale_of(build_serving(c, {})), std::sqrt(48.f));
+  auto blocks = [](const std::string&) { return DType::q8_0; };
+  EXPECT_EQ(scale_of(build_serving(c, {.compute = DType::bf16, .weight_dtype = blocks})), std::sqrt(48.f));
+}
+
 TEST(Family, RopeScalingAndBiasesReachTheGraph) {
   ModelConfig c = small_llama(3);
   c.rope_scaling = RopeScaling{8, 1, 4, 8192};
@@ -129,7 +180,7 @@ TEST(Family, RopeScalingAndBiasesReachTheGraph) {
 }
 
 TEST(Family, Training) {
-  for (const ModelConfig& c : {small_llama(3), wide_gpt2()}) {
+  for (const ModelConfig& c : {small_llama(3), wide_gpt2(), small_gemma3()}) {
     Graph g = build_training(c, {.compute = DType::f64, .real = DType::f64, .sum = DType::i128});
     g.verify();
     const ValueId loss = g.nodes.back().out[0];
@@ -205,7 +256,9 @@ TEST(Family, UnknownFamily) {
   try {
     build_serving(c, {});
     FAIL();
-  } catch (const Error& e) { EXPECT_THAT(e.what(), HasSubstr("got model family bloom, want one of: gpt2, llama")); }
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("got model family bloom, want one of: gemma3, gpt2, llama"));
+  }
 }
 
 TEST(Family, TheLargestModelBuildsQuickly) {

@@ -21,4 +21,15 @@ inline ModelConfig small_gpt2() {
   return c;
 }
 
+/// The second layer attends to all positions.
+inline ModelConfig small_gemma3() {
+  ModelConfig c;
+  c.family = "gemma3";
+  c.D = 48, c.N = 4, c.K = 1, c.H = 16, c.F = 208, c.V = 257, c.layers = 3, c.max_positions = 64;
+  c.eps = 1e-6, c.rope_base = 1e6, c.tied = true;
+  c.local = {true, false, true};
+  c.window = 5;
+  return c;
+}
+
 }  // namespace plait

@@ -85,6 +85,7 @@ WeightSlice weight_slice(const ModelConfig& c, FileFormat format, const std::str
     for (std::string_view prefix : {"model.", "transformer."})
       if (name.compare(0, prefix.size(), prefix) == 0) s.tensors.push_back(name.substr(prefix.size()));
     s.transposed = matrix && row.hf_transposed;
+    s.less_one = row.hf_less_one;
   } else {
     s.tensors = {with_layer(row.gguf, layer)};
     s.interleaved = row.gguf_interleaved;

@@ -2,7 +2,8 @@
 //
 // A state of dims [out..., in...] is a matrix of `rows` x `cols` (the products of its out and in dims), row-major; a
 // vector has one column. In a file it is part of one tensor: rows that begin at `row0` (GPT-2 fuses q, k, v), possibly
-// transposed (GPT-2 in Hugging Face files), possibly with the rows of every head interleaved (Llama in GGUF files).
+// transposed (GPT-2 in Hugging Face files), possibly with the rows of every head interleaved (Llama in GGUF files),
+// possibly less one (the gains of a Gemma in Hugging Face files).
 #pragma once
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct WeightRow {
   int part = 0, parts = 1;        // the file's tensor holds `parts` states of the same size, this one is number `part`
   bool hf_transposed = false;     // the file has [in][out]
   bool gguf_interleaved = false;  // the rows of each head lie interleaved
+  bool hf_less_one = false;       // a gain that the file holds less one
 };
 
 struct WeightSlice {
@@ -31,6 +33,7 @@ struct WeightSlice {
   bool interleaved = false;     // row 2i + j of a head in the file is row j H/2 + i of the state
   i64 rows = 0, cols = 1;       // of the state
   i64 head = 0;                 // H, of interleaved slices
+  bool less_one = false;        // the file holds the numbers less one; of vectors alone
   std::vector<i64> file_shape;  // of the whole file tensor, outermost first
 
   /// The file's row (its column, where transposed) that holds a row of the state.

@@ -1,7 +1,8 @@
 // attention: causal attention inside each sequence, grouped heads (Ainslie et al. 2023), o and the logarithm of the
 // softmax's denominator (lse). Keys of a token's own sequence up to itself; tokens of a sequence are neighbours in T,
-// in order of position. Attribute scale. Softmax in blocks of 128 positions whose parts are added as exact sums.
-// attention_dropout: the same with dropout of its probabilities (dropout.cc), as GPT-2 trains; the softmax is of all.
+// in order of position. Attributes scale, and window (optional: only the last positions). Softmax in blocks of 128
+// positions whose parts are added as exact sums. attention_dropout: the same with dropout of its probabilities
+// (dropout.cc), as GPT-2 trains; the softmax is of all.
 #include "plait/graph/graph.h"
 
 namespace plait {

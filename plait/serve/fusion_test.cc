@@ -34,7 +34,7 @@ Seen seen(const io::ModelFiles& files, const std::string& dtype, const std::stri
 TEST(FusedModels, HaveTheBitsOfUnfusedOnes) {
   io::TempFolder t;
   std::vector<std::pair<std::string, std::string>> models;  // path, dtype
-  for (std::string name : {"llama_small", "llama_options", "gpt2_small"}) {
+  for (std::string name : {"llama_small", "llama_options", "gpt2_small", "gemma3_small"}) {
     RandomModel m(reference(name + ".json").at("config"));
     write_hf(m, t / name);
     for (std::string dtype : {"f32", "bf16"}) models.emplace_back(t / name, dtype);

@@ -44,6 +44,10 @@ TEST(Golden, SmallModels) {
   for (const Golden& g :
        {Golden{"f32", 0xe50e2533ee97f601, 0x70b3c893a12be250}, {"bf16", 0xd42937f33fce4acd, 0x953fc518006adccb}})
     expect_golden(t / "gpt2", g, 97, 22, 8);
+  write_hf(RandomModel(reference("gemma3_small.json").at("config")), t / "gemma3");
+  for (const Golden& g :
+       {Golden{"f32", 0x3e088f869d71f7a7, 0xa191bdebef61014b}, {"bf16", 0x33bdd419f43c53bc, 0xc1b525aec57686fb}})
+    expect_golden(t / "gemma3", g, 97, 22, 8);
   // Blocks of 32 ask for wider rows.
   config.update({{"hidden_size", 96}, {"num_attention_heads", 6}, {"num_key_value_heads", 3}, {"head_dim", 32}});
   config["intermediate_size"] = 160;

@@ -88,6 +88,31 @@ TEST(SmallModels, gpt2) {
   check_model("gpt2", r, t / "hf", {t / "shards", t / "published", t / "model.gguf"});
 }
 
+TEST(SmallModels, gemma3) {
+  io::TempFolder t;
+  const json r = reference("gemma3_small.json");
+  RandomModel m(r.at("config"));
+  write_hf(m, t / "hf");
+  write_hf(m, t / "bare", {.without_prefix = true});
+  write_gguf(m, t / "model.gguf");
+  check_model("gemma3", r, t / "hf", {t / "bare", t / "model.gguf"});
+}
+
+// One KV head for all ranks, as the smallest Gemma has it.
+TEST(SmallModels, gemma3_with_one_kv_head) {
+  io::TempFolder t;
+  json config = reference("gemma3_small.json").at("config");
+  config.update({{"num_attention_heads", 4}, {"num_key_value_heads", 1}, {"head_dim", 16}, {"hidden_size", 48}});
+  write_hf(RandomModel(config), t / "hf");
+  io::ModelFiles files(t / "hf");
+  const RunRequest q{.prompt = some_tokens(30, 257), .greedy = 8};
+  for (std::string dtype : {"f32", "bf16"}) {
+    const Outcome one = run(files, options("1", dtype), q);
+    for (std::string plan : {"2", "3", "4", "3,1", "2x2", "2s", "4s"})
+      expect_same({run(files, options(plan, dtype), q)}, {one}, dtype + " " + plan);
+  }
+}
+
 // Heads wider than D / N, biases, Llama 3's rope scaling, an output matrix of its own.
 TEST(SmallModels, llama_options) {
   io::TempFolder t;
@@ -151,7 +176,7 @@ TEST(SmallModels, chunks_threads_and_reruns) {
 // Reference kernels in row-major memory are the same numbers.
 TEST(SmallModels, reference_kernels) {
   io::TempFolder t;
-  for (std::string name : {"llama_small.json", "gpt2_small.json"}) {
+  for (std::string name : {"llama_small.json", "gpt2_small.json", "gemma3_small.json"}) {
     const json r = reference(name);
     write_hf(RandomModel(r.at("config")), t / name);
     io::ModelFiles files(t / name);

@@ -48,9 +48,15 @@ void hf_tensors(const RandomModel& m, Add add) {
     for (i64 s : shape) n *= s;
     add(name, shape, m.weight(state, n), state);
   };
+  auto gain = [&](const std::string& name, const std::string& state, i64 width) {
+    Values g = m.weight(state, width);
+    if (m.gemma)
+      for (float& x : g) x -= 1;
+    add(name, {width}, std::move(g), state);
+  };
   const std::string top = m.gpt2 ? "transformer." : "model.";
   plain(top + (m.gpt2 ? "wte.weight" : "embed_tokens.weight"), "embedding", {m.V, D});
-  plain(top + (m.gpt2 ? "ln_f.weight" : "norm.weight"), "norm", {D});
+  gain(top + (m.gpt2 ? "ln_f.weight" : "norm.weight"), "norm", D);
   if (!m.tied) plain("lm_head.weight", "output", {m.V, D});
   if (m.gpt2) {
     plain(top + "ln_f.bias", "norm.bias", {D});
@@ -89,8 +95,16 @@ void hf_tensors(const RandomModel& m, Add add) {
       plain(h + fmt::format("self_attn.{}_proj.weight", name), p + "w" + name, {rows, cols});
       if (m.biases) plain(h + fmt::format("self_attn.{}_proj.bias", name), p + "w" + name + ".bias", {rows});
     }
-    plain(h + "input_layernorm.weight", p + "attention_norm", {D});
-    plain(h + "post_attention_layernorm.weight", p + "ffn_norm", {D});
+    gain(h + "input_layernorm.weight", p + "attention_norm", D);
+    if (m.gemma) {
+      gain(h + "self_attn.q_norm.weight", p + "q_norm", m.H);
+      gain(h + "self_attn.k_norm.weight", p + "k_norm", m.H);
+      gain(h + "post_attention_layernorm.weight", p + "post_attention_norm", D);
+      gain(h + "pre_feedforward_layernorm.weight", p + "ffn_norm", D);
+      gain(h + "post_feedforward_layernorm.weight", p + "post_ffn_norm", D);
+    } else {
+      gain(h + "post_attention_layernorm.weight", p + "ffn_norm", D);
+    }
     plain(h + "mlp.gate_proj.weight", p + "gate", {F, D});
     plain(h + "mlp.up_proj.weight", p + "up", {F, D});
     plain(h + "mlp.down_proj.weight", p + "down", {D, F});
@@ -139,6 +153,7 @@ std::string smollm2() {
 
 RandomModel::RandomModel(json c) : config(std::move(c)) {
   gpt2 = config.at("model_type") == "gpt2";
+  gemma = config.at("model_type") == "gemma3_text";
   auto get = [&](const char* llama, const char* other) { return config.at(gpt2 ? other : llama).get<i64>(); };
   D = get("hidden_size", "n_embd");
   N = get("num_attention_heads", "n_head");
@@ -150,6 +165,11 @@ RandomModel::RandomModel(json c) : config(std::move(c)) {
   layers = get("num_hidden_layers", "n_layer");
   biases = gpt2 || config.at("attention_bias").get<bool>();
   tied = gpt2 || config.at("tie_word_embeddings").get<bool>();
+}
+
+i64 RandomModel::gemma_pattern() const {
+  const json& kinds = config.at("layer_types");
+  return std::find(kinds.begin(), kinds.end(), "full_attention") - kinds.begin() + 1;
 }
 
 Values RandomModel::weight(const std::string& state, i64 count) const {
@@ -224,7 +244,7 @@ std::string quantized(DType to, const Values& x) {
 
 void write_gguf(const RandomModel& m, const std::string& path, const TypeOf& type_of) {
   io::GgufWriter w;
-  const std::string a = m.gpt2 ? "gpt2" : "llama";
+  const std::string a = m.gpt2 ? "gpt2" : m.gemma ? "gemma3" : "llama";
   auto u32 = [&](const char* key, i64 v) { w.set_u32(a + "." + key, static_cast<std::uint32_t>(v)); };
   w.set_text("general.architecture", a);
   w.set_text("general.name", "random");
@@ -237,13 +257,22 @@ void write_gguf(const RandomModel& m, const std::string& path, const TypeOf& typ
     w.set_f32("gpt2.attention.layer_norm_epsilon", m.config.at("layer_norm_epsilon").get<float>());
   } else {
     u32("attention.head_count_kv", m.K);
-    u32("rope.dimension_count", m.H);
-    if (m.H * m.N != m.D) {
+    if (m.gemma) {
+      u32("attention.sliding_window", m.config.at("sliding_window").get<i64>());
+      u32("attention.sliding_window_pattern", m.gemma_pattern());
+      if (m.config.contains("rope_scaling")) {
+        w.set_text("gemma3.rope.scaling.type", "linear");
+        w.set_f32("gemma3.rope.scaling.factor", m.config["rope_scaling"]["factor"].get<float>());
+      }
+    } else {
+      u32("rope.dimension_count", m.H);
+    }
+    if (m.gemma || m.H * m.N != m.D) {
       u32("attention.key_length", m.H);
       u32("attention.value_length", m.H);
     }
-    w.set_f32("llama.attention.layer_norm_rms_epsilon", m.config.at("rms_norm_eps").get<float>());
-    w.set_f32("llama.rope.freq_base", m.config.at("rope_theta").get<float>());
+    w.set_f32(a + ".attention.layer_norm_rms_epsilon", m.config.at("rms_norm_eps").get<float>());
+    w.set_f32(a + ".rope.freq_base", m.config.at("rope_theta").get<float>());
   }
   std::vector<std::unique_ptr<std::string>> kept;
   auto add = [&](const std::string& name, std::vector<i64> shape, const std::string& state, const Values& values) {
@@ -258,7 +287,7 @@ void write_gguf(const RandomModel& m, const std::string& path, const TypeOf& typ
   if (m.gpt2) {
     add("output_norm.bias", {D}, "norm.bias", m.weight("norm.bias", D));
     add("position_embd.weight", {m.W, D}, "positions", m.weight("positions", m.W * D));
-  } else if (m.config.contains("rope_scaling")) {
+  } else if (!m.gemma && m.config.contains("rope_scaling")) {
     // What the converter makes of Llama 3's settings: a divisor of each pair's frequency.
     const json& s = m.config["rope_scaling"];
     const double factor = s["factor"], low = s["low_freq_factor"], high = s["high_freq_factor"];
@@ -302,6 +331,15 @@ void write_gguf(const RandomModel& m, const std::string& path, const TypeOf& typ
     }
     plain("ffn_gate.weight", "gate", {F, D});
     plain("attn_v.weight", "wv", {KV, D});
+    if (m.gemma) {
+      plain("attn_q.weight", "wq", {Q, D});
+      plain("attn_k.weight", "wk", {KV, D});
+      plain("attn_q_norm.weight", "q_norm", {m.H});
+      plain("attn_k_norm.weight", "k_norm", {m.H});
+      plain("post_attention_norm.weight", "post_attention_norm", {D});
+      plain("post_ffw_norm.weight", "post_ffn_norm", {D});
+      continue;
+    }
     add(b + "attn_q.weight", {Q, D}, p + "wq", permuted(m.weight(p + "wq", Q * D), m.N, m.H, D));
     add(b + "attn_k.weight", {KV, D}, p + "wk", permuted(m.weight(p + "wk", KV * D), m.K, m.H, D));
     if (m.biases) {

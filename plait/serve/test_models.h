@@ -31,13 +31,15 @@ std::string smollm2();
 /// A random model of a config of tests/data: row-major weights by our names of states.
 struct RandomModel {
   json config;
-  bool gpt2 = false;
+  bool gpt2 = false, gemma = false;
   i64 D, N, K, H, F, V, W, layers;
   bool biases, tied;
   /// What a test does to a weight before it is written.
   std::function<void(const std::string& state, Values&)> change = {};
 
   explicit RandomModel(json c);
+  /// Of a Gemma: its first layer that attends to all positions, from 1.
+  i64 gemma_pattern() const;
   Values weight(const std::string& state, i64 count) const;
 };
 

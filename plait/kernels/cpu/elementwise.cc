@@ -1,5 +1,5 @@
-// add, bias ("t f, f -> t f" and the like), finish (exact sum or number -> number), cast, gelu, silu_mul, read (a
-// copy). Results are f32, or bf16 rounded once; `read` keeps its type.
+// add, bias ("t f, f -> t f" and the like), finish (exact sum or number -> number), cast, gelu, gelu_mul,
+// silu_mul, scale (attribute by), read (a copy). Results are f32, or bf16 rounded once; `read` keeps its type.
 #include "plait/kernels/cpu/functions.h"
 #include "plait/kernels/cpu/ops.h"
 #include "plait/kernels/cpu/rows.h"
@@ -13,8 +13,9 @@ struct Choice {
   Map map;
   size_t operands;
 };
-constexpr Choice kChoices[] = {{"add", Map::add, 2},   {"bias", Map::add, 2},          {"cast", Map::copy, 1},
-                               {"gelu", Map::gelu, 1}, {"silu_mul", Map::silu_mul, 2}, {"finish", Map::copy, 1}};
+constexpr Choice kChoices[] = {{"add", Map::add, 2},           {"bias", Map::add, 2},          {"cast", Map::copy, 1},
+                               {"gelu", Map::gelu, 1},         {"silu_mul", Map::silu_mul, 2}, {"finish", Map::copy, 1},
+                               {"gelu_mul", Map::gelu_mul, 2}, {"scale", Map::scale, 1}};
 
 Result<Run> prepare_copy(const Args& a) {
   if (a.in.size() != 1 || a.in[0].dtype != a.out[0].dtype) return Result<Run>::no("a copy with another type");
@@ -47,6 +48,7 @@ Result<Run> prepare_elementwise(const Args& a, Isa isa) {
     for (const View& v : a.in)
       if (v.dtype != DType::f32) return Result<Run>::no(fmt::format("an operand of {}", name_of(v.dtype)));
   }
+  if (map == Map::scale) c = static_cast<float>(a.attr("by"));
   auto w = walk_of(a);
   if (!w) return Result<Run>::no(w.why());
   MapFn f = functions(isa).map[static_cast<size_t>(map)][type_index(a.out[0].dtype)];

@@ -33,6 +33,11 @@ struct ElementwiseRows {
     V::store(p + i, x, n);
   }
 
+  static F gelu_of(F x) {
+    F cube = V::mul(V::mul(x, x), x), inner = V::fma(V::set(0.044715f), cube, x);
+    return V::mul(x, sigmoid<V>(V::mul(V::set(1.5957691216057308f), inner)));
+  }
+
   template <class Out>
   static void copy(const void* a, const void*, void* out, i64 n, float) {
     sixteens(n, [&](i64 i, auto whole, i64 k) {
@@ -63,10 +68,21 @@ struct ElementwiseRows {
   template <class Out>
   static void gelu(const void* a, const void*, void* out, i64 n, float) {
     sixteens(n, [&](i64 i, auto whole, i64 k) {
-      F x = load(static_cast<const float*>(a), i, whole, k);
-      F cube = V::mul(V::mul(x, x), x), inner = V::fma(V::set(0.044715f), cube, x);
-      F t = V::mul(V::set(1.5957691216057308f), inner);
-      store(static_cast<Out*>(out), i, V::mul(x, sigmoid<V>(t)), whole, k);
+      store(static_cast<Out*>(out), i, gelu_of(load(static_cast<const float*>(a), i, whole, k)), whole, k);
+    });
+  }
+  template <class Out>
+  static void gelu_mul(const void* a, const void* b, void* out, i64 n, float) {
+    sixteens(n, [&](i64 i, auto whole, i64 k) {
+      F x = load(static_cast<const float*>(a), i, whole, k), y = load(static_cast<const float*>(b), i, whole, k);
+      store(static_cast<Out*>(out), i, V::mul(gelu_of(x), y), whole, k);
+    });
+  }
+  template <class Out>
+  static void scale(const void* a, const void*, void* out, i64 n, float c) {
+    F by = V::set(c);
+    sixteens(n, [&](i64 i, auto whole, i64 k) {
+      store(static_cast<Out*>(out), i, V::mul(load(static_cast<const float*>(a), i, whole, k), by), whole, k);
     });
   }
 

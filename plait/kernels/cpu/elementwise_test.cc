@@ -91,6 +91,27 @@ TEST_F(Elementwise, Gelu) {
       2e-6);
 }
 
+TEST_F(Elementwise, GeluMulAndScale) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (i64 d : {1, 19, 64, 700}) {
+      Box box{{2, 30}, {5, 5 + d}};
+      Tensor g = test::random_tensor(DType::f32, box, 1, 3), u = test::random_tensor(DType::f32, box, 2), y(t, box);
+      test::expect_same_everywhere(prepare_elementwise, test::args_of("gelu_mul", "t f, t f -> t f", {g, u}, {y}));
+      for (i64 i = 0; i < y.elements(); i++) {
+        const double x = g.as<float>()[i];
+        const double want = 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) *
+                            static_cast<double>(u.as<float>()[i]);
+        EXPECT_NEAR(at(y, i), rounded(t, want),
+                    2e-6 * (1 + std::fabs(want)) + (t == DType::bf16 ? std::fabs(want) / 128 : 0));
+      }
+      Args a = test::args_of("scale", "t f -> t f", {g}, {y});
+      a.attrs["by"] = 25.25;
+      test::expect_same_everywhere(prepare_elementwise, a);
+      for (i64 i = 0; i < y.elements(); i++)
+        EXPECT_EQ(at(y, i), static_cast<float>(rounded(t, static_cast<double>(g.as<float>()[i] * 25.25f))));
+    }
+}
+
 TEST_F(Elementwise, Cast) {
   unary(
       "cast", [](double x) { return x; }, 0);

@@ -11,15 +11,16 @@ namespace plait::kernels {
 ///   add      a + b
 ///   silu_mul a sigmoid(a) b
 ///   gelu     a sigmoid(2 sqrt(2/pi) (a + 0.044715 a^3)), which is the tanh form
-enum class Map : std::uint8_t { copy, add, silu_mul, gelu, finish };
-inline constexpr size_t kMaps = 5;
+///   gelu_mul gelu(a) b                           scale   a c
+enum class Map : std::uint8_t { copy, add, silu_mul, gelu, finish, gelu_mul, scale };
+inline constexpr size_t kMaps = 7;
 using MapFn = void (*)(const void* a, const void* b, void* out, i64 n, float c);
 
 /// y = x / rms(x) * gain, or (x - mean) / deviation * gain + bias; bias is unused by the first.
 using NormFn = void (*)(const float* x, const float* gain, const float* bias, void* out, i64 d, float eps);
 
 /// x = residual + (sum [times `by` where it is exact: i64, else f32] [+ bias]), rounded as the ops one after the other;
-/// then the norm of x, unless out is null.
+/// then the norm of x, unless out is null. With inner_gain (and no bias) the sum is normed before it is added.
 struct SumNorm {
   const void* sum;
   bool exact;
@@ -30,6 +31,8 @@ struct SumNorm {
   void* out;
   i64 d;
   float eps;
+  const float* inner_gain = nullptr;
+  float inner_eps = 0;
 };
 using SumNormFn = void (*)(const SumNorm&);
 
@@ -63,7 +66,7 @@ using AttentionJoinFn = bool (*)(const float* partials, i64 blocks, i64 step, i6
 struct Functions {
   MapFn map[kMaps][2];  // [..][0] writes f32, [..][1] bf16
   NormFn rms_norm[2], layer_norm[2];
-  SumNormFn sum_rms_norm[2], sum_layer_norm[2];
+  SumNormFn sum_rms_norm[2], sum_layer_norm[2], normed_sum_rms_norm[2];
   RopeFn rope[2];
   AttentionBlockFn attention_block[2];  // by the type of queries, keys and values
   AttentionJoinFn attention_join[2];

@@ -6,19 +6,20 @@
 
 namespace plait::kernels {
 
-/// Some matmuls of one operand, then any number of bias, rope and kv_write: one meeting of the team for all products,
-/// which prepare the rows of their operand (blocks of int8, say) once, and one for the rest, row by row.
+/// Some matmuls of one operand, then any number of bias, head_rms_norm, rope and kv_write: one meeting of the team for
+/// all products, which prepare the rows of their operand (blocks of int8, say) once, and one for the rest, row by row.
 Result<Run> prepare_products(std::span<const Args> members, Isa isa);
 
-/// matmul, matmul (of one operand), silu_mul, or matmul, bias, gelu: one meeting; the activation follows each strip of
-/// columns on the thread that made it.
+/// matmul, matmul (of one operand), silu_mul or gelu_mul, or matmul, bias, gelu: one meeting; the activation follows
+/// each strip of columns on the thread that made it.
 Result<Run> prepare_activation(std::span<const Args> members, Isa isa);
 
-/// [finish] [bias] add [rms_norm | layer_norm]: one pass over a row makes the new residual and what the norm needs. Of
-/// finish and bias nothing is written.
+/// [finish] [bias] add [rms_norm | layer_norm], or finish rms_norm add [rms_norm]: one pass over a row (two with a norm
+/// before the addition) makes the new residual and what the norm needs. What is before the addition is not written.
 Result<Run> prepare_sum_norm(std::span<const Args> members, Isa isa);
 
 Result<RowWork> rows_of_rope(const Args& a, Isa isa);
+Result<RowWork> rows_of_head_norm(const Args& a, Isa isa);
 Result<RowWork> rows_of_kv_write(const Args& a);
 
 }  // namespace plait::kernels

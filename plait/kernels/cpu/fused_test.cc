@@ -69,6 +69,7 @@ struct Calls {
 Result<Run> alone(const Args& a, Isa isa) {
   if (a.op == "matmul") return prepare_matmul(a, isa);
   if (a.op == "rope") return prepare_rope(a, isa);
+  if (a.op == "head_rms_norm") return prepare_head_norm(a, isa);
   if (a.op == "kv_write") return prepare_kv_write(a, isa);
   if (a.op == "rms_norm" || a.op == "layer_norm") return prepare_norm(a, isa);
   return prepare_elementwise(a, isa);
@@ -105,57 +106,67 @@ const std::vector<DType> kWeightTypes{DType::f32, DType::bf16, DType::q4_0, DTyp
 TEST_F(FusedKernels, ProductsOfAttention) {
   for (DType weights : kWeightTypes)
     for (i64 rows : {1, 5, 131})
-      for (bool biased : {false, true}) {
-        const i64 d = is_quantized(weights) ? 96 : 37, q = 5, kv = 3, h = 6, slots = 160;
-        const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
-        Calls c;
-        const Range t{2, 2 + rows}, heads{3, 3 + q}, kv_heads{1, 1 + kv}, wide{0, h}, in{0, d};
-        View x = c.random(compute, {t, in});
-        std::vector<i64> at, place;
-        for (i64 i = 0; i < rows; i++) {
-          at.push_back(i * 3);
-          place.push_back(i % 7 == 3 ? -1 : slots - 1 - i);
-        }
-        View position = c.keep(indices(t, at)), slot = c.keep(indices(t, place));
-        // The last weight may be of another type, as files mix them.
-        const DType other = is_quantized(weights) ? DType::q8_0 : weights;
-        std::vector<View> ready;
-        for (auto [range, type] : {std::pair{heads, weights}, {kv_heads, weights}, {kv_heads, other}}) {
-          const bool turned = ready.size() < 2;
-          const bool direct = !biased && !turned;
-          View y = c.made(direct ? compute : DType::f32, {t, range, wide});
-          c.call("matmul", "t d, n h d -> t n h", {x, c.weight(type, {range, wide, in})}, y);
-          if (biased) {
-            View z = c.made(turned ? DType::f32 : compute, {t, range, wide});
-            c.call("bias", "t n h, n h -> t n h", {y, c.random(DType::f32, {range, wide})}, z);
-            y = z;
+      for (bool normed : {false, true})
+        for (bool biased : {false, true}) {
+          if (normed && biased) continue;
+          const i64 d = is_quantized(weights) ? 96 : 37, q = 5, kv = 3, h = 6, slots = 160;
+          const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
+          Calls c;
+          const Range t{2, 2 + rows}, heads{3, 3 + q}, kv_heads{1, 1 + kv}, wide{0, h}, in{0, d};
+          View x = c.random(compute, {t, in});
+          std::vector<i64> at, place;
+          for (i64 i = 0; i < rows; i++) {
+            at.push_back(i * 3);
+            place.push_back(i % 7 == 3 ? -1 : slots - 1 - i);
           }
-          if (turned) {
-            View z = c.made(compute, {t, range, wide});
-            c.call("rope", "t n h, t -> t n h", {y, position}, z);
-            c.members.back().attrs["base"] = 10000;
-            y = z;
+          View position = c.keep(indices(t, at)), slot = c.keep(indices(t, place));
+          // The last weight may be of another type, as files mix them.
+          const DType other = is_quantized(weights) ? DType::q8_0 : weights;
+          std::vector<View> ready;
+          for (auto [range, type] : {std::pair{heads, weights}, {kv_heads, weights}, {kv_heads, other}}) {
+            const bool turned = ready.size() < 2;
+            const bool direct = !biased && !turned;
+            View y = c.made(direct ? compute : DType::f32, {t, range, wide});
+            c.call("matmul", "t d, n h d -> t n h", {x, c.weight(type, {range, wide, in})}, y);
+            if (biased) {
+              View z = c.made(turned ? DType::f32 : compute, {t, range, wide});
+              c.call("bias", "t n h, n h -> t n h", {y, c.random(DType::f32, {range, wide})}, z);
+              y = z;
+            }
+            if (turned && normed) {
+              View z = c.made(DType::f32, {t, range, wide});
+              c.call("head_rms_norm", "t n h, h -> t n h", {y, c.random(DType::f32, {wide})}, z);
+              c.members.back().attrs["eps"] = 1e-6;
+              y = z;
+            }
+            if (turned) {
+              View z = c.made(compute, {t, range, wide});
+              c.call("rope", "t n h, t -> t n h", {y, position}, z);
+              c.members.back().attrs["base"] = 10000;
+              y = z;
+            }
+            ready.push_back(y);
           }
-          ready.push_back(y);
+          for (size_t i : {1, 2}) {
+            const Layout layout = i == 1 ? Layout::pages : Layout::rows;
+            Tensor cache(compute, {{0, slots}, kv_heads, wide}, layout);
+            cache.buffer = Buffer(pages_bytes(compute, slots, kv, h));
+            cache.data = cache.buffer.data();
+            View v = c.keep(std::move(cache));
+            c.written.push_back(v);
+            c.call("kv_write", "c k h, t k h, t -> c k h", {v, ready[i], slot}, v);
+          }
+          expect_same(prepare_products, c,
+                      fmt::format("{} rows of {}{}{}", rows, name_of(weights), biased ? " with biases" : "",
+                                  normed ? " normed" : ""));
         }
-        for (size_t i : {1, 2}) {
-          const Layout layout = i == 1 ? Layout::pages : Layout::rows;
-          Tensor cache(compute, {{0, slots}, kv_heads, wide}, layout);
-          cache.buffer = Buffer(pages_bytes(compute, slots, kv, h));
-          cache.data = cache.buffer.data();
-          View v = c.keep(std::move(cache));
-          c.written.push_back(v);
-          c.call("kv_write", "c k h, t k h, t -> c k h", {v, ready[i], slot}, v);
-        }
-        expect_same(prepare_products, c,
-                    fmt::format("{} rows of {}{}", rows, name_of(weights), biased ? " with biases" : ""));
-      }
 }
 
 TEST_F(FusedKernels, Activations) {
   for (DType weights : kWeightTypes)
     for (i64 rows : {1, 3, 33, 200})
-      for (bool gated : {false, true}) {
+      for (std::string op : {"gelu", "silu_mul", "gelu_mul"}) {
+        const bool gated = op != "gelu";
         const i64 d = is_quantized(weights) ? 64 : 41, f = rows > 100 ? 331 : 777;
         const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
         Calls c;
@@ -166,12 +177,12 @@ TEST_F(FusedKernels, Activations) {
         c.call("matmul", "t d, f d -> t f", {x, c.weight(weights, {columns, in})}, a);
         if (gated) {
           c.call("matmul", "t d, f d -> t f", {x, c.weight(weights, {columns, in})}, b);
-          c.call("silu_mul", "t f, t f -> t f", {a, b}, out);
+          c.call(op, "t f, t f -> t f", {a, b}, out);
         } else {
           c.call("bias", "t f, f -> t f", {a, c.random(DType::f32, {columns})}, b);
           c.call("gelu", "t f -> t f", {b}, out);
         }
-        expect_same(prepare_activation, c, fmt::format("{} rows of {} {}", rows, name_of(weights), gated));
+        expect_same(prepare_activation, c, fmt::format("{} rows of {} {}", rows, name_of(weights), op));
       }
 }
 
@@ -208,6 +219,31 @@ TEST_F(FusedKernels, SumsWithNorms) {
               expect_same(prepare_sum_norm, c,
                           fmt::format("{} x {} {} exact {} biased {}", rows, d, norm, exact, biased));
             }
+}
+
+TEST_F(FusedKernels, NormedSumsWithNorms) {
+  for (i64 d : {1, 16, 37, 640})
+    for (i64 rows : {1, 4, 67})
+      for (bool exact : {false, true})
+        for (std::string norm : {"", "f32", "bf16"}) {
+          Calls c;
+          const Range t{5, 5 + rows}, whole{0, d};
+          View sum = exact ? c.keep(Tensor(DType::i64, {t, whole})) : c.random(DType::f32, {t, whole});
+          for (i64 i = 0; exact && i < sum.elements(); i++)
+            sum.as<i64>()[i] = static_cast<i64>(random_bits(9, static_cast<u64>(i))) >> (i % 30 + 8);
+          View y = c.made(DType::f32, {t, whole}, false), z = c.made(DType::f32, {t, whole}, false);
+          View x = c.made(DType::f32, {t, whole});
+          c.call("finish", "t d -> t d", {sum}, y);
+          c.members.back().exponent = 40;
+          auto normed = [&](View from, View to, double eps) {
+            c.call("rms_norm", "t d, d -> t d", {from, c.random(DType::f32, {whole})}, to);
+            c.members.back().attrs["eps"] = eps;
+          };
+          normed(y, z, 1e-6);
+          c.call("add", "t d, t d -> t d", {c.random(DType::f32, {t, whole}), z}, x);
+          if (!norm.empty()) normed(x, c.made(norm == "f32" ? DType::f32 : DType::bf16, {t, whole}), 1e-5);
+          expect_same(prepare_sum_norm, c, fmt::format("{} x {} norm {} exact {}", rows, d, norm, exact));
+        }
 }
 
 TEST_F(FusedKernels, DeclineWhatTheyDoNotCompute) {

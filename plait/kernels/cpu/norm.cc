@@ -1,6 +1,8 @@
-// rms_norm "t d, d -> t d" (x, gain; attribute eps) and layer_norm "t d, d, d -> t d" (x, gain, bias; eps).
+// rms_norm "t d, d -> t d" (x, gain; attribute eps), layer_norm "t d, d, d -> t d" (x, gain, bias; eps) and
+// head_rms_norm "t n h, h -> t n h" (x, gain; eps), each head a row of its own.
 // f32 inside; the result is f32, or bf16 rounded once. Order of the sums: norm_rows.h. Rows are split over the team.
 #include "plait/kernels/cpu/functions.h"
+#include "plait/kernels/cpu/fused.h"
 #include "plait/kernels/cpu/ops.h"
 #include "plait/kernels/cpu/rows.h"
 
@@ -33,6 +35,33 @@ Result<Run> prepare_norm(const Args& a, Isa isa) {
         row(x.at<const float>(t), gain, bias, y.at<void>(t), d, eps);
     });
   });
+}
+
+Result<RowWork> rows_of_head_norm(const Args& a, Isa isa) {
+  PLAIT_CHECK(a.in.size() == 2 && a.out.size() == 1, "{}: {} operands", a.op, a.in.size());
+  const View &x = a.in[0], &gain = a.in[1], &out = a.out[0];
+  if (x.dtype != DType::f32 || gain.dtype != DType::f32 || !is_real(out.dtype))
+    return Result<RowWork>::no(fmt::format("operands of {} and {}, a result of {}", name_of(x.dtype),
+                                           name_of(gain.dtype), name_of(out.dtype)));
+  const Range tokens = a.range(a.out_terms[0][0]), heads = a.range(a.out_terms[0][1]);
+  PLAIT_CHECK(x.box[2] == out.box[2] && gain.box[0] == x.box[2] && x.box[0].contains(tokens) &&
+                  out.box[0].contains(tokens) && x.box[1].contains(heads) && out.box[1].contains(heads),
+              "{}: boxes {} and {}", a.op, to_string(x.box), to_string(out.box));
+  const i64 h = x.size(2), from = (heads.begin - x.box[1].begin) * h,
+            to = (heads.begin - out.box[1].begin) * h * size_of(out.dtype);
+  const auto eps = static_cast<float>(a.attr("eps"));
+  auto rows = [=, row = functions(isa).rms_norm[type_index(out.dtype)], xs = RowsOf(x), ys = RowsOf(out),
+               g = gain.as<const float>(), n = heads.size(), step = h * size_of(out.dtype)](Range r) {
+    for (i64 t = tokens.begin + r.begin; t < tokens.begin + r.end; t++)
+      for (i64 k = 0; k < n; k++)
+        row(xs.at<const float>(t) + from + k * h, g, nullptr, ys.at<std::byte>(t) + to + k * step, h, eps);
+  };
+  return RowWork{tokens.size(), heads.size() * h, std::move(rows)};
+}
+
+Result<Run> prepare_head_norm(const Args& a, Isa isa) {
+  auto w = rows_of_head_norm(a, isa);
+  return w ? Result<Run>(run_of(std::move(*w))) : Result<Run>::no(w.why());
 }
 
 }  // namespace plait::kernels

@@ -58,6 +58,33 @@ struct NormRows {
       rms_of<Out>(gathered, s.x, s.gain, s.out, s.d, s.eps);
   }
 
+  template <class Out>
+  static void normed_sum(const SumNorm& s) {
+    auto all = [&](auto exact) {
+      const F by = V::set(s.by);
+      auto term = [&](i64 i, auto whole, i64 k) {
+        if constexpr (exact.value)
+          return V::mul(Rows::load(static_cast<const i64*>(s.sum), i, whole, k), by);
+        else
+          return Rows::load(static_cast<const float*>(s.sum), i, whole, k);
+      };
+      F inner = V::zero(), squares = V::zero();
+      sixteens(s.d, [&](i64 i, auto whole, i64 k) {
+        F v = term(i, whole, k);
+        inner = V::fma(v, v, inner);
+      });
+      const F r = V::set(inverse_root(V::sum(inner) / static_cast<float>(s.d), s.inner_eps));
+      sixteens(s.d, [&](i64 i, auto whole, i64 k) {
+        F v = V::mul(V::mul(term(i, whole, k), r), Rows::load(s.inner_gain, i, whole, k));
+        v = V::add(Rows::load(s.residual, i, whole, k), v);
+        Rows::store(s.x, i, v, whole, k);
+        squares = V::fma(v, v, squares);
+      });
+      if (s.out != nullptr) rms_of<Out>(squares, s.x, s.gain, s.out, s.d, s.eps);
+    };
+    s.exact ? all(std::true_type{}) : all(std::false_type{});
+  }
+
  private:
   template <class Out>
   static void rms_of(F squares, const float* x, const float* gain, void* out, i64 d, float eps) {

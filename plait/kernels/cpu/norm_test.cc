@@ -39,6 +39,31 @@ TEST_F(Norms, AreCloseAndTheSameEverywhere) {
     }
 }
 
+TEST_F(Norms, OfHeads) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (i64 h : {1, 8, 20, 256})
+      for (i64 tokens : {1, 3, 70}) {
+        const Box box{{5, 5 + tokens}, {2, 7}, {0, h}};
+        Tensor x = test::random_tensor(DType::f32, box, 1, 2), gain = test::random_tensor(DType::f32, {{0, h}}, 2);
+        Tensor y(t, box);
+        Args a = test::args_of("head_rms_norm", "t n h, h -> t n h", {x, gain}, {y});
+        a.attrs["eps"] = 1e-6;
+        test::expect_same_everywhere(prepare_head_norm, a);
+        for (i64 row = 0; row < tokens * 5; row++) {
+          double square = 0;
+          for (i64 i = 0; i < h; i++) square += std::pow(static_cast<double>(x.as<float>()[row * h + i]), 2);
+          const double r = 1 / std::sqrt(square / static_cast<double>(h) + 1e-6);
+          for (i64 i = 0; i < h; i++) {
+            const double v = x.as<float>()[row * h + i] * r * static_cast<double>(gain.as<float>()[i]);
+            EXPECT_NEAR(at(y, row * h + i), v,
+                        t == DType::bf16 ? std::fabs(v) / 200 + 1e-6 : 2e-6 * (1 + std::fabs(v)));
+          }
+        }
+        a.ranges["n"] = {3, 5};  // some of the heads that are held
+        test::expect_same_everywhere(prepare_head_norm, a);
+      }
+}
+
 TEST_F(Norms, ARowIsTheSameAlone) {
   i64 d = 100;
   Tensor x = test::random_tensor(DType::f32, {{0, 512}, {0, d}}, 1),

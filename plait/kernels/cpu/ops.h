@@ -5,10 +5,11 @@
 
 namespace plait::kernels {
 
-/// add, bias, finish, cast, gelu, silu_mul, read (named by Args::op).
+/// add, bias, finish, cast, gelu, gelu_mul, scale, silu_mul, read (named by Args::op).
 Result<Run> prepare_elementwise(const Args& a, Isa isa);
 /// rms_norm, layer_norm.
 Result<Run> prepare_norm(const Args& a, Isa isa);
+Result<Run> prepare_head_norm(const Args& a, Isa isa);
 Result<Run> prepare_rope(const Args& a, Isa isa);
 Result<Run> prepare_embedding(const Args& a, Isa isa);
 Result<Run> prepare_take_rows(const Args& a, Isa isa);

@@ -125,10 +125,11 @@ Result<Run> prepare_products(std::span<const Args> members, Isa isa) {
   i64 width = 0;
   for (const Args& a : members) {
     if (a.op == "matmul") continue;
-    auto w = a.op == "rope"       ? rows_of_rope(a, isa)
-             : a.op == "bias"     ? rows_of_bias(a, isa)
-             : a.op == "kv_write" ? rows_of_kv_write(a)
-                                  : Result<RowWork>::no(a.op + " beside products");
+    auto w = a.op == "rope"            ? rows_of_rope(a, isa)
+             : a.op == "bias"          ? rows_of_bias(a, isa)
+             : a.op == "head_rms_norm" ? rows_of_head_norm(a, isa)
+             : a.op == "kv_write"      ? rows_of_kv_write(a)
+                                       : Result<RowWork>::no(a.op + " beside products");
     if (!w) return Result<Run>::no(w.why());
     if (!rest.empty() && rest[0].rows != w->rows) return Result<Run>::no("other rows");
     width += w->width;
@@ -154,7 +155,7 @@ Result<Run> prepare_activation(std::span<const Args> members, Isa isa) {
   auto p = std::make_shared<const Products>(std::move(*products));
   const Args& last = members.back();
   const View &out = last.out[0], &made = members[0].out[0];
-  const bool gated = last.op == "silu_mul";
+  const bool gated = last.op == "silu_mul" || last.op == "gelu_mul";
   if (members.size() != 3 || p->products.size() != (gated ? 2 : 1) || (!gated && last.op != "gelu"))
     return R::no("not an activation of products");
   if (!is_real(out.dtype) || !lies_like(last, last.out_terms[0], out, made) || made.box.size() != 2)
@@ -165,7 +166,9 @@ Result<Run> prepare_activation(std::span<const Args> members, Isa isa) {
       return R::no("products that do not lie alike");
   const Functions& f = functions(isa);
   Activation a{};
-  a.f = f.map[static_cast<size_t>(gated ? Map::silu_mul : Map::gelu)][type_index(out.dtype)];
+  a.f = f.map[static_cast<size_t>(last.op == "silu_mul" ? Map::silu_mul
+                                  : gated               ? Map::gelu_mul
+                                                        : Map::gelu)][type_index(out.dtype)];
   a.add = f.map[static_cast<size_t>(Map::add)][0];
   if (gated) {
     if (last.in[0].data != made.data || last.in[1].data != members[1].out[0].data) return R::no("another order");

@@ -2,7 +2,8 @@
 // position * frequency[i] (the half-split form of Hugging Face files).
 //   x f32, position i32, result f32 or bf16
 //   attributes  base; dims (default: the head); inverse 1 turns back (for gradients);
-//               factor, low, high, original: Llama 3's scaling of the frequencies, as in Hugging Face's "llama3" rope
+//               factor, low, high, original: Llama 3's scaling of the frequencies, as in Hugging Face's "llama3" rope;
+//               factor alone divides them all ("linear")
 // Frequencies and angles are f64, sine and cosine are made in f64 and rounded once; out = u c - v s, v c + u s with
 // every operation rounded.
 #include <numbers>
@@ -18,7 +19,9 @@ namespace {
 
 /// Long waves turn `factor` times slower, short ones as before, with a linear passage between.
 double scaled(const Args& a, double frequency) {
-  double factor = a.attr("factor"), low = a.attr("low"), high = a.attr("high"), original = a.attr("original");
+  double factor = a.attr("factor"), low = a.attr("low", 0), high = a.attr("high", 0);
+  if (!(high > low)) return frequency / factor;
+  double original = a.attr("original");
   double wave = 2 * std::numbers::pi / frequency;
   if (wave < original / high) return frequency;
   if (wave > original / low) return frequency / factor;

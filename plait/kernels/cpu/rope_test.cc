@@ -52,6 +52,19 @@ TEST_F(Rope, IsCloseAndTheSameEverywhere) {
   check(DType::bf16, 34, 2, false, 0.02);
 }
 
+TEST_F(Rope, AFactorAloneDividesEveryFrequency) {
+  const Box box{{0, 4}, {0, 3}, {0, 32}};
+  Tensor x = test::random_tensor(DType::f32, box, 1), y(DType::f32, box), z(DType::f32, box);
+  Tensor p = test::indices({0, 4}, {0, 8, 800, 131064}), q = test::indices({0, 4}, {0, 1, 100, 16383});
+  Args a = test::args_of("rope", "t n h, t -> t n h", {x, p}, {y});
+  a.attrs = {{"base", 1e6}, {"factor", 8}};
+  test::expect_same_everywhere(prepare_rope, a);
+  Args b = test::args_of("rope", "t n h, t -> t n h", {x, q}, {z});
+  b.attrs = {{"base", 1e6}};
+  test::expect_same_everywhere(prepare_rope, b);
+  EXPECT_EQ(std::memcmp(y.data, z.data, static_cast<size_t>(y.elements()) * 4), 0);
+}
+
 TEST_F(Rope, InverseTurnsBack) {
   Tensor x = test::random_tensor(DType::f32, {{0, 3}, {0, 2}, {0, 64}}, 1), y(DType::f32, x.box), z(DType::f32, x.box);
   Tensor p = test::indices({0, 3}, {0, 5, 1000});

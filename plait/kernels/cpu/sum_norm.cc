@@ -1,4 +1,4 @@
-// What stands between a row-split product and the next column-split ones: finish, bias, residual, norm.
+// What stands between a row-split product and the next column-split ones: finish, bias or norm, residual, norm.
 #include <bit>
 
 #include "plait/kernels/cpu/functions.h"
@@ -24,13 +24,16 @@ bool whole_rows(const Args& a, Range tokens, Range d) {
 
 Result<Run> prepare_sum_norm(std::span<const Args> members, Isa isa) {
   using R = Result<Run>;
-  const Args *finish = nullptr, *bias = nullptr, *add = nullptr, *norm = nullptr;
+  const Args *finish = nullptr, *bias = nullptr, *inner = nullptr, *add = nullptr, *norm = nullptr;
   for (const Args& a : members) {
     if (a.out_terms[0].size() != 2) return R::no("not rows");
-    (a.op == "finish" ? finish : a.op == "bias" ? bias : a.op == "add" ? add : norm) = &a;
+    (a.op == "finish" ? finish : a.op == "bias" ? bias : a.op == "add" ? add : add == nullptr ? inner : norm) = &a;
   }
   if (add == nullptr || (norm != nullptr && norm->op != "rms_norm" && norm->op != "layer_norm"))
     return R::no("not a residual with its norm");
+  if (inner != nullptr &&
+      (inner->op != "rms_norm" || finish == nullptr || bias != nullptr || (norm != nullptr && norm->op != "rms_norm")))
+    return R::no("another norm of the sum");
   const Range tokens = add->range(add->out_terms[0][0]), d = add->range(add->out_terms[0][1]);
   const View& sum = finish != nullptr ? finish->in[0] : bias != nullptr ? bias->in[0] : add->in[1];
   for (const Args& a : members) {
@@ -60,6 +63,11 @@ Result<Run> prepare_sum_norm(std::span<const Args> members, Isa isa) {
     s.gain = norm->in[1].as<const float>();
     if (layer) s.norm_bias = norm->in[2].as<const float>();
     s.eps = static_cast<float>(norm->attr("eps"));
+  }
+  if (inner != nullptr) {
+    f = functions(isa).normed_sum_rms_norm[norm != nullptr ? type_index(norm->out[0].dtype) : 0];
+    s.inner_gain = inner->in[1].as<const float>();
+    s.inner_eps = static_cast<float>(inner->attr("eps"));
   }
   const RowsOf sums(sum), residual(add->in[0]), x(add->out[0]), out(norm != nullptr ? norm->out[0] : add->out[0]);
   return run_of({tokens.size(), d.size(), [=, normed = norm != nullptr](Range r) {

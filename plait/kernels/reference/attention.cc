@@ -192,13 +192,16 @@ i64 first_of(const Indices& sequence, i64 t) {
   return t;
 }
 
+/// First key of token t, which stands in [t's sequence's first token, t]: with a window no more than `window` keys.
+i64 first_key(i64 first, i64 t, i64 window) { return window > 0 ? std::max(first, t - window + 1) : first; }
+
 template <class R>
 Run attention(const Args& a) {
   return [softmax = Softmax<R>(a, a.in[1].size(0), a.model_leaves), position = Indices(a.in[3]),
           sequence = Indices(a.in[4]), out = Heads<R>(a.out[0]), lse = Rows<R>(a.out[1]), tokens = a.range("t"),
-          heads = a.range("kg")](Context& c) {
+          heads = a.range("kg"), window = static_cast<i64>(a.attr("window", 0))](Context& c) {
     every_token(c, tokens, softmax, [&](i64 t, std::byte* scratch, bool& overflow) {
-      const i64 s0 = first_of(sequence, t);
+      const i64 s0 = first_key(first_of(sequence, t), t, window);
       auto place = [&](i64 s) { return s0 + s; };
       for (i64 n = heads.begin; n < heads.end; n++)
         lse.set(
@@ -248,7 +251,7 @@ struct Gradient {
   Sums<R> dk_sums, dv_sums;
   std::vector<Range> token_leaves, head_leaves;
   Range heads;
-  i64 group, width, keys;
+  i64 group, width, keys, window;
   R scale;
   std::optional<Mask<R>> mask;
 
@@ -272,6 +275,7 @@ struct Gradient {
         group(a.group),
         width(a.in[0].size(2)),
         keys(a.in[1].size(0)),
+        window(static_cast<i64>(a.attr("window", 0))),
         scale(static_cast<R>(a.attr("scale"))),
         mask(mask_of<R>(a)) {}
 
@@ -326,7 +330,8 @@ struct Gradient {
         std::fill_n(c.dk, used, R(0));
         std::fill_n(c.dv, used, R(0));
         for (i64 n = mine.begin; n < mine.end; n++)
-          for (i64 t = tokens.begin; t < tokens.end; t++) query(t, n, kv, first, first_of(sequence, t), c);
+          for (i64 t = tokens.begin; t < tokens.end; t++)
+            query(t, n, kv, first, first_key(first_of(sequence, t), t, window), c);
         for (i64 s = first; s < tokens.end; s++)
           for (i64 h = 0; h < width; h++) {
             const i64 at = (s - first) * width + h;

@@ -111,6 +111,13 @@ R gelu_gate(R x) {
   return sigmoid(static_cast<R>(kTwoRootTwoOverPi) * inner);
 }
 
+/// d gelu / dx.
+template <class R>
+R gelu_slope(R x) {
+  R s = gelu_gate(x), slope = static_cast<R>(kTwoRootTwoOverPi) * std::fma(R(3 * 0.044715) * x, x, R(1));
+  return s + x * s * (1 - s) * slope;
+}
+
 template <class R>
 Run gelu(const Args& a) {
   return each<R, 1>(a, [](const std::array<R, 1>& x) { return x[0] * gelu_gate(x[0]); });
@@ -118,11 +125,27 @@ Run gelu(const Args& a) {
 
 template <class R>
 Run gelu_dx(const Args& a) {
-  return each<R, 2>(a, [](const std::array<R, 2>& v) {
-    R x = v[0], s = gelu_gate(x);
-    R slope = static_cast<R>(kTwoRootTwoOverPi) * std::fma(R(3 * 0.044715) * x, x, R(1));
-    return v[1] * (s + x * s * (1 - s) * slope);
-  });
+  return each<R, 2>(a, [](const std::array<R, 2>& v) { return v[1] * gelu_slope(v[0]); });
+}
+
+template <class R>
+Run gelu_mul(const Args& a) {
+  return each<R, 2>(a, [](const std::array<R, 2>& x) { return x[0] * gelu_gate(x[0]) * x[1]; });
+}
+
+template <class R>
+Run gelu_mul_dgate(const Args& a) {
+  return each<R, 3>(a, [](const std::array<R, 3>& x) { return x[2] * x[1] * gelu_slope(x[0]); });
+}
+
+template <class R>
+Run gelu_mul_dup(const Args& a) {
+  return each<R, 2>(a, [](const std::array<R, 2>& x) { return x[1] * (x[0] * gelu_gate(x[0])); });
+}
+
+template <class R>
+Run scale(const Args& a) {
+  return each<R, 1>(a, [by = static_cast<R>(a.attr("by"))](const std::array<R, 1>& x) { return x[0] * by; });
 }
 
 template <class R>
@@ -216,6 +239,10 @@ std::vector<Kernel> elementwise_kernels() {
           {"silu_mul_dgate", "reference", prepare<R, silu_mul_dgate<R>>},
           {"silu_mul_dup", "reference", prepare<R, silu_mul_dup<R>>},
           {"gelu", "reference", prepare<R, gelu<R>>},
+          {"gelu_mul", "reference", prepare<R, gelu_mul<R>>},
+          {"gelu_mul_dgate", "reference", prepare<R, gelu_mul_dgate<R>>},
+          {"gelu_mul_dup", "reference", prepare<R, gelu_mul_dup<R>>},
+          {"scale", "reference", prepare<R, scale<R>>},
           {"gelu_dx", "reference", prepare<R, gelu_dx<R>>},
           {"dropout", "reference", prepare<R, dropout<R>>},
           {"mean", "reference", prepare<R, mean<R>>},

@@ -10,8 +10,8 @@ template <class R>
 Table make_table() {
   Table table;
   for (auto family : {reference::product_kernels<R>, reference::elementwise_kernels<R>, reference::norm_kernels<R>,
-                      reference::row_kernels<R>, reference::rope_kernels<R>, reference::attention_kernels<R>,
-                      reference::cross_entropy_kernels<R>})
+                      reference::head_norm_kernels<R>, reference::row_kernels<R>, reference::rope_kernels<R>,
+                      reference::attention_kernels<R>, reference::cross_entropy_kernels<R>})
     for (const Kernel& k : family()) table[k.op].push_back(k);
   return table;
 }

@@ -21,6 +21,8 @@ std::vector<Kernel> elementwise_kernels();
 template <class R>
 std::vector<Kernel> norm_kernels();
 template <class R>
+std::vector<Kernel> head_norm_kernels();
+template <class R>
 std::vector<Kernel> row_kernels();
 template <class R>
 std::vector<Kernel> rope_kernels();
