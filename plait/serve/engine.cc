@@ -96,8 +96,13 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
           },
           weight_memory(plan, rank)),
       all_(plan.world() > 1 ? communicators_.at(all_axes(plan.options.plan)).get() : nullptr),
-      symbols_(plan.bounds) {
+      symbols_(plan.bounds),
+      position_(static_cast<size_t>(plan.sequences())) {
   kernels::flush_denormals();
+  agreement_.reserve(position_.size() * 3);
+  // A sequence's pages are its own, one after the other.
+  auto* table = executor_.input<std::int32_t>("table");
+  for (i64 i = 0; i < plan.sequences() * plan.context / plan.page; i++) table[i] = static_cast<std::int32_t>(i);
   if (options.fault && options.fault->rank == rank) {
     fault_.emplace(*options.fault, std::initializer_list{&executor_.program()}, "sample");
     executor_.before_calls([this](size_t call) { fault_->before_call(0, call); });
@@ -118,50 +123,84 @@ void Session::enter(std::string_view phase, i64 step) {
   if (fault_) fault_->enter(phase, step);
 }
 
-void Session::run(std::span<const i64> tokens, i64 rows) {
-  if (tokens.size() == 1 && position_ > 0)
-    enter("decode", ++steps_);
-  else
-    enter("prefill", 0);
-  const i64 n = static_cast<i64>(tokens.size());
-  if (position_ + n > plan_.context)
-    fail(Code::does_not_fit, "position {} and {} tokens more do not fit the context of {}", position_, n,
-         plan_.context);
-  auto* ids = executor_.input<std::int32_t>("ids");
-  auto* position = executor_.input<std::int32_t>("position");
-  auto* sequence = executor_.input<std::int32_t>("sequence");
-  auto* slot = executor_.input<std::int32_t>("slot");
-  auto* table = executor_.input<std::int32_t>("table");
-  auto* row = executor_.input<std::int32_t>("rows");
-  for (i64 i = 0; i < plan_.context / plan_.page; i++) table[i] = static_cast<std::int32_t>(i);
-  for (i64 i = 0; i < n; i++) {
-    if (tokens[static_cast<size_t>(i)] < 0 || tokens[static_cast<size_t>(i)] >= plan_.config.V)
-      fail(Code::usage, "token {} is not in the vocabulary of {}", tokens[static_cast<size_t>(i)], plan_.config.V);
-    ids[i] = static_cast<std::int32_t>(tokens[static_cast<size_t>(i)]);
-    position[i] = static_cast<std::int32_t>(position_ + i);
-    sequence[i] = 0;
-    slot[i] = table[(position_ + i) / plan_.page] * static_cast<std::int32_t>(plan_.page) +
-              static_cast<std::int32_t>((position_ + i) % plan_.page);
+void Session::reset() {
+  std::fill(position_.begin(), position_.end(), 0);
+  steps_ = 0;
+}
+
+void Session::run(std::span<const Piece> pieces) {
+  bool decode = true;
+  i64 tokens = 0, rows = 0;
+  for (const Piece& p : pieces) {
+    const i64 n = static_cast<i64>(p.tokens.size()), at = position(p.sequence);
+    decode &= n == 1 && at > 0;
+    if (at + n > plan_.context)
+      fail(Code::does_not_fit, "position {} and {} tokens more do not fit the context of {}", at, n, plan_.context);
+    PLAIT_CHECK(p.rows >= 0 && p.rows <= n, "{} rows of {} tokens", p.rows, n);
+    tokens += n;
+    rows += p.rows;
   }
-  for (i64 r = 0; r < rows; r++) row[r] = static_cast<std::int32_t>(n - rows + r);
-  symbols_.size['T'] = n;
+  enter(decode ? "decode" : "prefill", decode ? ++steps_ : 0);
+  symbols_.size['T'] = tokens;
   symbols_.size['R'] = rows;
   executor_.bind(symbols_);
+  auto* ids = executor_.input<std::int32_t>("ids");
+  auto* positions = executor_.input<std::int32_t>("position");
+  auto* sequence = executor_.input<std::int32_t>("sequence");
+  auto* slot = executor_.input<std::int32_t>("slot");
+  auto* row = executor_.input<std::int32_t>("rows");
+  i64 t = 0, r = 0;
+  for (const Piece& p : pieces) {
+    i64 at = position(p.sequence);
+    for (i64 id : p.tokens) {
+      if (id < 0 || id >= plan_.config.V)
+        fail(Code::usage, "token {} is not in the vocabulary of {}", id, plan_.config.V);
+      ids[t] = static_cast<std::int32_t>(id);
+      positions[t] = static_cast<std::int32_t>(at);
+      sequence[t] = static_cast<std::int32_t>(p.sequence);
+      slot[t] = static_cast<std::int32_t>(p.sequence * plan_.context + at);
+      t++, at++;
+    }
+    for (i64 k = p.rows; k > 0; k--) row[r++] = static_cast<std::int32_t>(t - k);
+  }
   try {
     executor_.run(context_);
   } catch (const Error& e) {
     if (e.code() != Code::not_finite) throw;
-    const std::string where = n == 1 ? fmt::format("token at position {}", position_)
-                                     : fmt::format("tokens at positions {} to {}", position_, position_ + n - 1);
+    std::string where;
+    for (const Piece& p : pieces) {
+      const i64 n = static_cast<i64>(p.tokens.size()), at = position(p.sequence);
+      where += where.empty() ? "" : ", ";
+      where += n == 1 ? fmt::format("token at position {}", at)
+                      : fmt::format("tokens at positions {} to {}", at, at + n - 1);
+      if (pieces.size() > 1) where += fmt::format(" of sequence {}", p.sequence);
+    }
     fail(e.code(), "{}: {}", where, e.what());
   }
-  position_ += n;
+  for (const Piece& p : pieces) position_[static_cast<size_t>(p.sequence)] += static_cast<i64>(p.tokens.size());
+}
+
+std::span<const float> Session::step(std::span<const Piece> pieces) {
+  seen_.assign(position_.size(), false);
+  i64 rows = 0;
+  for (const Piece& p : pieces) {
+    PLAIT_CHECK(p.sequence >= 0 && p.sequence < static_cast<i64>(seen_.size()), "sequence {} of {}", p.sequence,
+                seen_.size());
+    const auto q = static_cast<size_t>(p.sequence);
+    PLAIT_CHECK(!seen_[q], "sequence {} twice in a step", q);
+    seen_[q] = true;
+    rows += p.rows;
+  }
+  run(pieces);
+  return {executor_.output("logits").as<float>(), static_cast<size_t>(rows * plan_.config.V)};
 }
 
 std::span<const float> Session::forward(std::span<const i64> tokens) {
   const i64 chunk = plan_.bounds.size.at('T');
-  for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk))
-    run(tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i)), 1);
+  for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk)) {
+    const Piece piece{0, tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i)), 1};
+    run({&piece, 1});
+  }
   const View& logits = executor_.output("logits");
   return {logits.as<float>(), static_cast<size_t>(plan_.config.V)};
 }
@@ -170,7 +209,8 @@ void Session::forward_all(std::span<const i64> tokens, const std::function<void(
   const i64 chunk = std::min(plan_.bounds.size.at('T'), plan_.bounds.size.at('R'));
   for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(chunk)) {
     auto part = tokens.subspan(i, std::min(static_cast<size_t>(chunk), tokens.size() - i));
-    run(part, static_cast<i64>(part.size()));
+    const Piece piece{0, part, static_cast<i64>(part.size())};
+    run({&piece, 1});
     const View& logits = executor_.output("logits");
     for (size_t r = 0; r < part.size(); r++)
       f(static_cast<i64>(i + r),
@@ -179,12 +219,25 @@ void Session::forward_all(std::span<const i64> tokens, const std::function<void(
 }
 
 i64 Session::agree(i64 token, i64 stop) {
+  agree({&token, 1}, {&stop, 1});
+  return stop;
+}
+
+void Session::agree(std::span<const i64> tokens, std::span<i64> stops) {
+  PLAIT_CHECK(tokens.size() == stops.size(), "{} tokens, {} stops", tokens.size(), stops.size());
   if (fault_) fault_->before("sample");
-  if (all_ == nullptr) return stop;
-  i64 v[3] = {token, -token, stop};
-  all_->wait(all_->start_all_reduce(v, v, 3, DType::i64, comm::Join::max, "token agreement"));
-  if (v[0] != -v[1]) fail(Code::differs, "position {}: ranks hold different tokens, {} to {}", position_, -v[1], v[0]);
-  return v[2];
+  if (all_ == nullptr) return;
+  agreement_.assign(tokens.begin(), tokens.end());
+  for (i64 t : tokens) agreement_.push_back(-t);
+  agreement_.insert(agreement_.end(), stops.begin(), stops.end());
+  const size_t n = tokens.size();
+  all_->wait(all_->start_all_reduce(agreement_.data(), agreement_.data(), static_cast<i64>(3 * n), DType::i64,
+                                    comm::Join::max, "token agreement"));
+  for (size_t i = 0; i < n; i++)
+    if (agreement_[i] != -agreement_[n + i])
+      fail(Code::differs, "position {}: ranks hold different tokens, {} to {}", position_[0], -agreement_[n + i],
+           agreement_[i]);
+  std::copy_n(agreement_.begin() + static_cast<std::ptrdiff_t>(2 * n), n, stops.begin());
 }
 
 void Session::barrier(const char* what) {
@@ -275,39 +328,6 @@ std::vector<std::string> Engine::collect(const std::function<std::string(Session
       world, [&](i64 rank) { return pack(rank_of(rank)); }, how);
   for (i64 r = 0; r < plan_.world(); r++) keep(r, unpack(packed[static_cast<size_t>(r)], mesh.describe(r)));
   return values;
-}
-
-Generated generate(Session& s, const Request& r) {
-  PLAIT_CHECK(!r.prompt.empty(), "an empty prompt");
-  Generated g;
-  g.finish_reason = "length";
-  kernels::SampleScratch scratch;
-  double t0 = now_s();
-  std::span<const float> logits = s.forward(r.prompt);
-  double first = 0;
-  while (static_cast<i64>(g.tokens.size()) < r.max_tokens) {
-    i64 token = kernels::sample(logits, r.sampling, static_cast<u64>(s.position()), scratch);
-    i64 stop = s.agree(token, r.interrupted != nullptr && r.interrupted->load(std::memory_order_relaxed) ? 1 : 0);
-    if (g.tokens.empty()) {
-      first = now_s();
-      g.prefill_s = first - t0;
-    }
-    if (r.is_end && r.is_end(token)) {
-      g.finish_reason = "stop";
-      break;
-    }
-    g.tokens.push_back(token);
-    if (s.rank() == 0 && r.on_token) r.on_token(token);
-    if (stop != 0) {
-      g.finish_reason = "interrupted";
-      break;
-    }
-    if (static_cast<i64>(g.tokens.size()) == r.max_tokens) break;
-    logits = s.forward(std::span<const i64>(&g.tokens.back(), 1));
-    g.decoded++;
-  }
-  g.decode_s = now_s() - first;
-  return g;
 }
 
 }  // namespace plait::serve

@@ -33,26 +33,44 @@ struct RankReport {
   double compute_s = 0, comm_s = 0, wait_s = 0;
 };
 
-/// One rank, inside Engine::run. One sequence at a time: positions go on from call to call until `reset`.
+/// Tokens that a run appends to a sequence, and of how many of the last of them the logits are wanted.
+struct Piece {
+  i64 sequence = 0;
+  std::span<const i64> tokens;
+  i64 rows = 1;
+};
+
+/// One rank, inside Engine::run. Positions of a sequence go on from call to call until it is reset; calls without a
+/// sequence mean the first.
 class Session {
  public:
   Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files, const comm::LocalWorld& world,
           const std::map<std::vector<bool>, i64>& groups, const EngineOptions& options, std::vector<int> cpus);
   i64 rank() const { return executor_.program().rank; }
+  const ServingPlan& plan() const { return plan_; }
   Executor& executor() { return executor_; }
-  i64 position() const { return position_; }
+  kernels::Team& team() { return team_; }
+  i64 position(i64 sequence = 0) const { return position_[static_cast<size_t>(sequence)]; }
 
-  void reset() { position_ = steps_ = 0; }
+  /// All sequences begin anew.
+  void reset();
+  void reset(i64 sequence) { position_[static_cast<size_t>(sequence)] = 0; }
   /// Appends tokens to the sequence; the logits [V] of the last one, valid until the next call. Every rank has them
   /// all.
   ///   errors  does_not_fit: beyond the context
   std::span<const float> forward(std::span<const i64> tokens);
   /// The same, and the logits of every token: f(index, logits).
   void forward_all(std::span<const i64> tokens, const std::function<void(i64, std::span<const float>)>& f);
+  /// One run of pieces of different sequences; the logits that they want [rows V], in their order, valid until the next
+  /// call. A row has the bits that it would have alone.
+  ///   errors  does_not_fit: more tokens or rows than the plan's bounds, or beyond the context
+  std::span<const float> step(std::span<const Piece> pieces);
 
   /// All ranks must come with the same token; the highest `stop` of any rank comes back.
   ///   errors  differs: they hold different tokens
   i64 agree(i64 token, i64 stop);
+  /// The same for several; stops are overwritten by the highest of any rank, each.
+  void agree(std::span<const i64> tokens, std::span<i64> stops);
   /// Waits until all ranks have come here.
   void barrier(const char* what);
 
@@ -60,7 +78,7 @@ class Session {
   void reset_profile();
 
  private:
-  void run(std::span<const i64> tokens, i64 rows);
+  void run(std::span<const Piece> pieces);
   void enter(std::string_view phase, i64 step);
   const ServingPlan& plan_;
   const comm::LocalWorld& world_;
@@ -70,7 +88,10 @@ class Session {
   Executor executor_;
   comm::Communicator* all_;  // of all ranks; null for a rank alone
   Symbols symbols_;
-  i64 position_ = 0, steps_ = 0;  // steps: of one token, since the prompt
+  std::vector<i64> position_;  // by sequence
+  i64 steps_ = 0;              // of one token a sequence, since the prompt
+  std::vector<i64> agreement_;
+  std::vector<bool> seen_;  // sequences of a step
   std::optional<FaultInjector> fault_;
   double load_s_ = 0;
 };
@@ -101,6 +122,7 @@ struct Request {
   kernels::SamplingOptions sampling;
   std::function<bool(i64)> is_end;    // ends the text; null: never
   std::function<void(i64)> on_token;  // on rank 0
+  std::function<bool(i64)> stops;     // on rank 0, asked of each token in order: does the text end with it? null: never
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -111,5 +133,12 @@ struct Generated {
   i64 decoded = 0;
 };
 Generated generate(Session& s, const Request& r);
+
+/// Several requests, as many together as the plan has sequences: one that ends makes room for the next in order,
+/// prompts are read in chunks beside the others' steps. Each has the tokens that it would have alone. `done` is called
+/// on rank 0 as they end, with the number of the request. Interrupted by any request's flag; what has not begun then
+/// has no tokens.
+std::vector<Generated> generate_all(Session& s, std::span<const Request> requests,
+                                    const std::function<void(i64, const Generated&)>& done = {});
 
 }  // namespace plait::serve

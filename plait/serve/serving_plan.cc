@@ -15,6 +15,7 @@ namespace {
 
 constexpr i64 kDefaultContext = 4096;
 constexpr i64 kSlotBytes = i64{256} << 10;
+constexpr i64 kMostSequences = 1024;
 
 bool has(const std::string& s, std::string_view part) { return s.find(part) != std::string::npos; }
 
@@ -103,8 +104,11 @@ bool lay(ServingPlan& p, const BuildOptions& base, i64 context, i64 cap = std::n
   BuildOptions build = base;
   p.context = round_up(context, build.page);
   p.page = build.page;
-  build.slots = p.context;
-  build.sequences = 1;
+  build.sequences = p.options.sequences;
+  build.slots = checked_mul(p.context, build.sequences, "slots of the KV cache");
+  if (build.slots > std::numeric_limits<std::int32_t>::max())
+    fail(Code::usage, "{} sequences of {} positions: want fewer than 2^31 positions in all", build.sequences,
+         p.context);
   build.pages = p.context / build.page;
   Graph g = build_serving(p.config, build);
   check_degree(g, p.options.plan);
@@ -117,7 +121,8 @@ bool lay(ServingPlan& p, const BuildOptions& base, i64 context, i64 cap = std::n
   PropagateOptions how;
   how.strict = p.options.strict;
   p.sharded = std::make_shared<ShardedGraph>(propagate(std::move(g), p.options.plan, how));
-  p.bounds.size = {{'T', std::min(p.options.prefill_chunk, p.context)}, {'R', p.options.logit_rows}};
+  p.bounds.size = {{'T', std::max(std::min(p.options.prefill_chunk, p.context), build.sequences)},
+                   {'R', std::max(p.options.logit_rows, build.sequences)}};
   p.executor.reference = p.options.reference;
   p.executor.fuse = p.options.fuse;
   p.executor.sum_wire = p.options.reduce == "bf16" ? DType::bf16 : p.sharded->graph.sum;
@@ -194,6 +199,8 @@ ServingPlan make_serving_plan(const io::ModelFiles& files, const ServingOptions&
     fail(Code::usage,
          "--reference with the {} weights of {}: the reference kernels read no blocks, want --dtype f32 or bf16",
          p.dtype, files.path());
+  if (options.sequences < 1 || options.sequences > kMostSequences)
+    fail(Code::usage, "--max-num-seqs {}: want 1 to {}", options.sequences, kMostSequences);
   if (options.context < 0 || options.context > p.config.max_positions)
     fail(Code::usage, "--max-model-len {}: the model has {} positions", options.context, p.config.max_positions);
   i64 context = options.context > 0 ? options.context : std::min(p.config.max_positions, kDefaultContext);

@@ -11,10 +11,11 @@ struct ServingOptions {
   Plan plan = tensor_parallel(1);
   std::string dtype = "auto";    // auto | f32 | bf16
   std::string reduce = "exact";  // exact | f32 | bf16
-  i64 context = 0;               // positions; 0: min(the model's, 4096), less where a cap asks for it
+  i64 context = 0;               // positions of a sequence; 0: min(the model's, 4096), less where a cap asks for it
   i64 max_rank_memory = 0;       // bytes; 0: no cap
   i64 prefill_chunk = 512;       // tokens of one run
-  i64 logit_rows = 1;            // rows whose logits are wanted of one run
+  i64 logit_rows = 1;            // rows whose logits are wanted of one run, at least one a sequence
+  i64 sequences = 1;             // that are kept together, each with a context of its own
   bool reference = false;        // reference kernels in row-major memory
   bool fuse = true;              // fused kernels (exec/fusion.h); the bits are the same
   bool strict = false;
@@ -39,6 +40,7 @@ struct ServingPlan {
   std::vector<RankMemory> memory;  // by rank
 
   i64 world() const { return static_cast<i64>(memory.size()); }
+  i64 sequences() const { return options.sequences; }
 };
 
 /// errors  usage: more ranks than can be used (says the largest useful degree), a plan that cuts a sum inside a leaf,
