@@ -116,6 +116,13 @@ json "all(0.9 < sum(s.values()) < 1.1 for d in j['degrees'] for s in d['shares']
 json "j['degrees'][0]['shares']['decode']['waiting'] == 0 and len(j['degrees'][1]['kernel_s']['decode_step']) == 2"
 json "1 < j['degrees'][1]['speed_up']['decode_limit'] <= 2 or len(__import__('os').sched_getaffinity(0)) < 2"
 json "{'matmul', 'attention_paged'} <= {r['op'] for r in j['degrees'][1]['profile']['decode']}"
+json "all(rows == sorted(rows, key=lambda r: -r['s']) for d in j['degrees'] for rows in (d['profile']['prefill'], d['profile']['decode']))"
+json "all(0.2 < sum(r['s'] for r in d['profile']['decode']) * d['decode_tokens_per_s'] < 1.2 for d in j['degrees'])"
+json "all(r['limit_s'] > 0 for d in j['degrees'] for r in d['profile']['prefill'] if r['op'] == 'matmul')"
+# each rank reads its weights once a step (the other count has the padding of panels)
+json "all(abs(len(d['kernel_s']['decode_step']) * sum(r['weight_bytes'] for r in d['profile']['decode']) / d['weight_bytes_per_step'] - 1) < 0.02 for d in j['degrees'])"
+json "{r['kind'] for r in j['degrees'][1]['profile']['decode']} == {'kernel', 'communication', 'waiting', 'rest'}"
+json "{r['kind'] for r in j['degrees'][0]['profile']['decode']} == {'kernel', 'rest'}"
 check "bench --comm" 0 "$plait" bench --comm -tp 2 --json
 json "{'barrier', 'all_reduce'} <= {c['op'] for c in j['collectives']} and all(c['median_us'] > 0 for c in j['collectives'])"
 check "bench beyond the context" 3 "$plait" bench "$model" -tp 1 -c 64 --prompt-tokens 64

@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "plait/cli/common.h"
 #include "plait/cli/machine.h"
+#include "plait/cli/profile.h"
 #include "plait/cli/table.h"
 #include "plait/comm/local/measure.h"
 
@@ -39,17 +39,16 @@ struct Split {
   double rest() const { return std::max(0.0, wall - kernels - comm - wait); }
 };
 
-using CallTimes = std::map<std::pair<std::string, std::string>, double>;  // by op and label, layers together: seconds
-
 struct Phase {
   std::vector<Split> ranks;
-  CallTimes calls;  // of rank 0
+  std::vector<ProfileRow> profile;  // with --profile
 };
 
 struct Repeat {
   double load_s = 0, first_token_s = 0;
   Phase prefill, decode;
   double bandwidth = 0;  // bytes/s that as many cores read
+  Peaks peaks;           // of as many cores; with --profile
   double latency_ns = 0;
 };
 
@@ -60,33 +59,6 @@ struct Degree {
   i64 weight_bytes = 0, kv_bytes = 0;  // read by all ranks in a decode step
   std::vector<Repeat> repeats;
 };
-
-/// "layers.3.wo" -> "wo"
-std::string without_layer(const std::string& label) {
-  if (label.rfind("layers.", 0) != 0) return label;
-  return label.substr(label.find('.', 7) + 1);
-}
-
-CallTimes call_times(const Executor& e) {
-  CallTimes t;
-  const plait::Program& p = e.program();
-  Sizes sizes = static_sizes(p.sharded->graph);
-  Binding b(p.sharded->plan, sizes);
-  for (size_t i = 0; i < p.calls.size(); i++) {
-    const Call& c = p.calls[i];
-    const Step& st = p.step(c);
-    std::string op;
-    if (c.kind == Call::Kind::kernel)
-      op = p.node(c).op->name;
-    else
-      for (auto& k :
-           recognise(p.sharded->of(st.source), p.sharded->of(st.value), p.sharded->logical(st.source).dims, b))
-        op += (op.empty() ? "" : "+") + k.op;
-    if (c.kind == Call::Kind::wait) op += " wait";
-    t[{op, without_layer(p.label(c))}] += e.profile().call_s[i];
-  }
-  return t;
-}
 
 /// Bytes that all ranks read in a decode step: weights other than tables that are only looked up, and filled cache.
 void count_bytes(Degree& d, i64 cached) {
@@ -110,18 +82,24 @@ i64 greedy(std::span<const float> logits, serve::Session& s, kernels::SampleScra
   return kernels::sample(logits, {}, static_cast<u64>(s.position()), scratch);
 }
 
-/// Runs f, `calls` times, and says where this rank's time went.
+/// Runs f, `calls` times, each giving logits, and says where this rank's time went.
+///   profile  receives the steps; may be null
 template <class F>
-Split timed(serve::Session& s, i64 calls, F f) {
+Split timed(serve::Session& s, i64 calls, kernels::SampleScratch& scratch, PhaseProfile* profile, F f) {
   s.agree(0, 0);  // the ranks begin together
   s.reset_profile();
   const double begin = now_s();
   double agree_s = 0;
   for (i64 i = 0; i < calls; i++) {
-    const i64 token = f();
-    const double t = now_s();
+    const double t0 = profile != nullptr ? now_s() : 0;
+    const std::span<const float> logits = f();
+    const double t1 = profile != nullptr ? now_s() : 0, waited = profile != nullptr ? s.report().wait_s : 0;
+    const i64 token = greedy(logits, s, scratch);
+    const double t2 = now_s();
     s.agree(token, 0);
-    agree_s += now_s() - t;
+    const double t3 = now_s();
+    agree_s += t3 - t2;
+    if (profile != nullptr) profile->end_step(t3 - t0, t2 - t1, t3 - t2, s.report().wait_s - waited);
   }
   Split out;
   out.wall = now_s() - begin;
@@ -133,33 +111,36 @@ Split timed(serve::Session& s, i64 calls, F f) {
 
 Repeat run_once(const Options& o, Degree& d) {
   Repeat r;
-  const auto world = static_cast<size_t>(d.engine->plan().world());
-  r.prefill.ranks.resize(world);
-  r.decode.ranks.resize(world);
   std::vector<i64> prompt;
   for (i64 i = 0; i < o.prompt_tokens; i++) prompt.push_back((i * 7919 + 11) % d.engine->plan().config.V);
   const double begin = now_s();
-  auto splits = d.engine->collect([&](serve::Session& s) {
-    const auto rank = static_cast<size_t>(s.rank());
+  auto returned = d.engine->collect([&](serve::Session& s) {
     kernels::SampleScratch scratch;
     i64 token = greedy(s.forward(prompt), s, scratch);
     s.agree(token, 0);
-    if (rank == 0) r.first_token_s = now_s() - begin;
+    if (s.rank() == 0) r.first_token_s = now_s() - begin;
     s.forward({&token, 1});  // a step of one token is prepared
     s.reset();
-    Split split[2];
-    split[0] = timed(s, 1, [&] { return token = greedy(s.forward(prompt), s, scratch); });
-    if (rank == 0) r.prefill.calls = call_times(s.executor());
-    split[1] = timed(s, o.gen_tokens, [&] { return token = greedy(s.forward({&token, 1}), s, scratch); });
-    if (rank == 0) r.decode.calls = call_times(s.executor());
-    return std::string(reinterpret_cast<const char*>(split), sizeof split);
+    Json j;
+    auto phase = [&](i64 calls, i64 cached, auto f) {
+      std::optional<PhaseProfile> profile;
+      if (o.profile) profile.emplace(s, cached);
+      const Split split = timed(s, calls, scratch, profile ? &*profile : nullptr, f);
+      j.push_back({split.wall, split.kernels, split.comm, split.wait, profile ? profile->text() : ""});
+    };
+    phase(1, 0, [&] { return s.forward(prompt); });
+    phase(o.gen_tokens, o.prompt_tokens, [&] { return s.forward({&token, 1}); });
+    return j.dump();
   });
-  for (size_t rank = 0; rank < world; rank++) {
-    Split split[2];
-    PLAIT_CHECK(splits[rank].size() == sizeof split, "rank {} returned {} bytes", rank, splits[rank].size());
-    std::memcpy(split, splits[rank].data(), sizeof split);
-    r.prefill.ranks[rank] = split[0];
-    r.decode.ranks[rank] = split[1];
+  for (size_t p = 0; p < 2; p++) {
+    Phase& phase = p == 0 ? r.prefill : r.decode;
+    std::vector<std::string> profiles;
+    for (auto& text : returned) {
+      const Json j = Json::parse(text).at(p);
+      phase.ranks.push_back({j.at(0), j.at(1), j.at(2), j.at(3)});
+      profiles.push_back(j.at(4));
+    }
+    if (o.profile) phase.profile = profile_rows(profiles);
   }
   for (auto& report : d.engine->reports()) r.load_s = std::max(r.load_s, report.load_s);
   return r;
@@ -255,14 +236,18 @@ Figures figures_of(const Options& o, const Degree& d) {
   return f;
 }
 
-std::vector<std::pair<std::pair<std::string, std::string>, double>> top_calls(const Degree& d, Phase Repeat::*phase) {
-  std::map<std::pair<std::string, std::string>, std::vector<double>> all;
-  for (auto& r : d.repeats)
-    for (auto& [key, s] : (r.*phase).calls) all[key].push_back(s);
-  std::vector<std::pair<std::pair<std::string, std::string>, double>> rows;
-  for (auto& [key, s] : all) rows.emplace_back(key, comm::quantile(s, 0.5));
-  std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second > b.second; });
-  return rows;
+std::vector<ProfileRow> profile_of(const Degree& d, Phase Repeat::*phase) {
+  std::vector<std::vector<ProfileRow>> repeats;
+  for (auto& r : d.repeats) repeats.push_back((r.*phase).profile);
+  return median_rows(repeats);
+}
+
+/// What one of the ranks can do, as measured between the repeats.
+RankLimits limits_of(const Degree& d) {
+  const auto ranks = static_cast<double>(d.engine->plan().world());
+  auto peak = [&](double Peaks::*p) { return median_of(d, [&](const Repeat& r) { return r.peaks.*p; }) / ranks; };
+  return {median_of(d, [](const Repeat& r) { return r.bandwidth; }) / ranks,
+          {peak(&Peaks::f32_flops), peak(&Peaks::bf16_flops), peak(&Peaks::int8_flops)}};
 }
 
 Json json_of(const Shares& s) {
@@ -306,12 +291,16 @@ Json json_of(const Options& o, const std::vector<Degree>& degrees, const std::ve
                 {"kernel_s", {{"prefill", f.prefill_kernel_s}, {"decode_step", f.decode_kernel_s}}}};
     const auto straggler = straggler_of(f.decode_kernel_s);
     row["straggler"] = straggler ? Json{{"rank", straggler->rank}, {"times_the_others", straggler->times}} : Json();
-    if (o.profile)
-      for (auto& [name, phase] : {std::pair{"prefill", &Repeat::prefill}, std::pair{"decode", &Repeat::decode}}) {
-        const double steps = phase == &Repeat::decode ? static_cast<double>(o.gen_tokens) : 1;
-        for (auto& [key, s] : top_calls(d, phase))
-          row["profile"][name].push_back({{"op", key.first}, {"label", key.second}, {"s", s / steps}});
-      }
+    if (o.profile) {
+      const RankLimits l = limits_of(d);
+      row["profile"] = {{"rank_limits",
+                         {{"read_bytes_per_s", l.bytes_per_s},
+                          {"f32_flops", l.peaks.f32_flops},
+                          {"bf16_flops", l.peaks.bf16_flops},
+                          {"int8_flops", l.peaks.int8_flops}}},
+                        {"prefill", profile_json(profile_of(d, &Repeat::prefill), l)},
+                        {"decode", profile_json(profile_of(d, &Repeat::decode), l)}};
+    }
     j["degrees"].push_back(row);
   }
   return j;
@@ -335,29 +324,16 @@ std::string shares_text(const std::vector<Degree>& degrees, const std::vector<Fi
   return t.text(2);
 }
 
-std::string profile_text(const Options& o, const Degree& d, Phase Repeat::*phase, double steps) {
-  auto rows = top_calls(d, phase);
-  double sum = 0;
-  for (auto& [key, s] : rows) sum += s;
-  auto table = [&](const char* title, auto& list, bool labels) {
-    Table t(labels ? "llrr" : "lrr", labels ? std::vector<std::string>{"op", "of", "us", "share"}
-                                            : std::vector<std::string>{title, "us", "share"});
-    for (auto& [key, s] : list) {
-      std::vector<std::string> cells{key.first};
-      if (labels) cells.push_back(key.second);
-      cells.push_back(fmt::format("{:.1f}", 1e6 * s / steps));
-      cells.push_back(percent(s / sum));
-      t.row(cells);
-    }
-    return t.text(4);
-  };
-  std::map<std::string, double> by_op;
-  for (auto& [key, s] : rows) by_op[key.first] += s;
-  std::vector<std::pair<std::pair<std::string, std::string>, double>> ops;
-  for (auto& [op, s] : by_op) ops.push_back({{op, ""}, s});
-  std::sort(ops.begin(), ops.end(), [](auto& a, auto& b) { return a.second > b.second; });
-  if (static_cast<i64>(rows.size()) > o.top) rows.resize(static_cast<size_t>(o.top));
-  return table("op", ops, false) + "\n" + table("", rows, true);
+std::string profiles_text(const Options& o, const Degree& d) {
+  const i64 world = d.engine->plan().world();
+  const RankLimits l = limits_of(d);
+  const std::string who = world == 1 ? "1 rank" : fmt::format("mean of {} ranks", world);
+  std::string s;
+  for (auto& [title, phase] : {std::pair{"decode step", &Repeat::decode}, {"prefill", &Repeat::prefill}})
+    s += fmt::format("\nKernels of a {}, {}\n", title, who) + profile_text(profile_of(d, phase), l, world, o.top);
+  return s +
+         fmt::format("  limits of a rank: {:.1f} GB/s; f32 {:.0f}, bf16 {:.0f}, int8 {:.0f} GF/s; caches are faster\n",
+                     l.bytes_per_s / 1e9, l.peaks.f32_flops / 1e9, l.peaks.bf16_flops / 1e9, l.peaks.int8_flops / 1e9);
 }
 
 std::string text_of(const Options& o, const std::vector<Degree>& degrees, const std::vector<Figures>& figures,
@@ -392,12 +368,8 @@ std::string text_of(const Options& o, const std::vector<Degree>& degrees, const 
       s += fmt::format("\nOf {} ranks, rank {} is a straggler: its kernels of a decode step take {:.1f}x the others'\n",
                        degrees[i].engine->plan().world(), slow->rank, slow->times);
   s += "\nMemory in a decode step, against what as many cores read just then\n" + bytes.text(2);
-  for (auto& d : degrees) {
-    if (!o.profile) break;
-    s += fmt::format("\nRank 0 of {}, a decode step\n", d.engine->plan().world()) +
-         profile_text(o, d, &Repeat::decode, static_cast<double>(o.gen_tokens));
-    s += fmt::format("\nRank 0 of {}, a prefill\n", d.engine->plan().world()) + profile_text(o, d, &Repeat::prefill, 1);
-  }
+  for (auto& d : degrees)
+    if (o.profile) s += profiles_text(o, d);
   return s;
 }
 
@@ -493,6 +465,7 @@ int bench(const Options& o) {
       d.repeats.push_back(run_once(o, d));
       const std::vector<int> used(cpus.begin(), cpus.begin() + d.cores);
       d.repeats.back().bandwidth = read_bandwidth(used, d.weight_bytes / d.cores);
+      if (o.profile) d.repeats.back().peaks = peaks(used);
       if (auto l = core_latency(cpus, 1)) ns.push_back(l->median_ns);
     }
   std::optional<Latency> latency;
@@ -522,8 +495,8 @@ void add_bench(Program& p) {
   options.add("--repeat", o->repeat, "Rounds; figures are medians of them");
   options.flag("--comm", o->comm, "Collectives by size instead of a model");
   options.group("Output");
-  options.flag("--profile", o->profile, "Also the time of each kind of op and of call");
-  options.add("--top", o->top, "Rows of a profile");
+  options.flag("--profile", o->profile, "Also each kind of kernel: time, bytes, flops, share of the limit");
+  options.add("--top", o->top, "Rows of a printed profile");
   options.flag("--json", o->json, "One JSON object");
   options.footer(
       "Examples:\n"

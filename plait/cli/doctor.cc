@@ -55,6 +55,7 @@ Json json_of(const Machine& m, const Measured& r) {
   j["read_bytes_per_s"] = {{"one_core", r.one_core}, {"all_cores", r.all_cores}};
   j["f32_flops"] = {{"one_core", r.one.f32_flops}, {"all_cores", r.all.f32_flops}};
   j["bf16_flops"] = {{"one_core", r.one.bf16_flops}, {"all_cores", r.all.bf16_flops}};
+  j["int8_flops"] = {{"one_core", r.one.int8_flops}, {"all_cores", r.all.int8_flops}};
   if (r.latency)
     j["latency_ns"] = {{"least", r.latency->least_ns},
                        {"median", r.latency->median_ns},
@@ -98,6 +99,7 @@ std::string text_of(const Machine& m, const Measured& r) {
   line("read", pair(r.one_core, r.all_cores, "GB/s"));
   line("f32 peak", pair(r.one.f32_flops, r.all.f32_flops, "Gflop/s"));
   line("bf16 peak", pair(r.one.bf16_flops, r.all.bf16_flops, "Gflop/s"));
+  line("int8 peak", pair(r.one.int8_flops, r.all.int8_flops, "Gflop/s"));
   if (r.latency)
     line("core to core", fmt::format("{:.0f} ns one way ({:.0f} to {:.0f} of {} pairs): {}", r.latency->median_ns,
                                      r.latency->least_ns, r.latency->most_ns, r.latency->pairs, r.latency->regime()));

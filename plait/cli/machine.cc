@@ -284,6 +284,20 @@ __attribute__((target("avx512f,avx512bf16"))) float dot_bf16(i64 rounds) {
   return _mm512_cvtss_f32(y);
 }
 
+__attribute__((target("avx512f,avx512vnni"))) float dot_int8(i64 rounds) {
+  __m512i a[kChains], ones = _mm512_set1_epi8(1), y = _mm512_setzero_si512();
+  for (auto& v : a) v = y;
+  for (i64 i = 0; i < rounds; i++) {
+#pragma GCC unroll 12
+    for (auto& v : a) v = _mm512_dpbusd_epi32(v, ones, ones);
+    asm volatile("" : "+v"(ones));
+  }
+  for (auto& v : a) y = _mm512_add_epi32(y, v);
+  int out[16];
+  _mm512_storeu_si512(out, y);
+  return static_cast<float>(out[0]);
+}
+
 bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 bool has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }
 bool has_bf16() { return kernels::detected_isa() == kernels::Isa::avx512_bf16; }
@@ -361,6 +375,7 @@ Peaks peaks(const std::vector<int>& cpus) {
     else if (has_avx2())
       p.f32_flops = flops(fma_avx2, 16);
     if (has_bf16()) p.bf16_flops = flops(dot_bf16, 64);
+    if (has_avx512() && __builtin_cpu_supports("avx512vnni") != 0) p.int8_flops = flops(dot_int8, 128);
   });
   return p;
 }

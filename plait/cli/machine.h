@@ -44,7 +44,8 @@ std::vector<std::string> advice(const Machine& m);
 double read_bandwidth(const std::vector<int>& cpus, i64 bytes);
 
 struct Peaks {
-  double f32_flops = 0, bf16_flops = 0;  // a second, of all processors together; 0: no such instruction
+  // A second, of all processors together; 0: no such instruction. int8: vpdpbusd, four products and their sum.
+  double f32_flops = 0, bf16_flops = 0, int8_flops = 0;
 };
 Peaks peaks(const std::vector<int>& cpus);
 

@@ -28,6 +28,8 @@ double tick_s() {
   return kTick;
 }
 
+double steady_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 constexpr i64 kAlign = 64;  // of states that lie together, and of temporaries in the arena
 
 i64 element_bytes(const Box& b, DType t) { return bytes_of(t, volume(b)); }
@@ -518,6 +520,7 @@ void Executor::bind(const Symbols& s) {
     it = bound_.emplace(s, prepare(s)).first;
   }
   now_ = it->second.get();
+  symbols_ = &it->first;
 }
 
 const View& Executor::input_part(const std::string& name) const {
@@ -527,8 +530,14 @@ const View& Executor::input_part(const std::string& name) const {
 
 void Executor::run(kernels::Context& context) {
   PLAIT_CHECK(now_ != nullptr, "run before bind");
-  u64 before = __rdtsc();
   const double tick = tick_s();
+  double begin_s = 0;
+  if (recording_ != nullptr) {
+    recording_->runs.push_back({*symbols_, recording_->events.size()});
+    begin_s = steady_s();
+  }
+  u64 before = __rdtsc();
+  const u64 begin = before;
   const bool fuse = fuses();
   const size_t count = fuse ? now_->list.size() : now_->calls.size();
   for (size_t k = 0; k < count; k++) {
@@ -536,6 +545,7 @@ void Executor::run(kernels::Context& context) {
     const Bound::Fused* fused = fuse ? now_->list[k].second : nullptr;
     auto& p = now_->calls[i];
     const Call& c = program_.calls[i];
+    const double waited_s = recording_ != nullptr && p.reshard != nullptr ? p.reshard->waited_s() : 0;
     if (before_call_)
       for (size_t member = i; member < i + (fused != nullptr ? fused->count : 1); member++) before_call_(member);
     if (p.reshard != nullptr) {
@@ -553,8 +563,11 @@ void Executor::run(kernels::Context& context) {
            program_.node(c).op->name, program_.label(c), program_.node(c).layer);
     u64 after = __rdtsc();
     double s = static_cast<double>(after - before) * tick;
+    if (recording_ != nullptr)
+      recording_->events.push_back({k, begin_s + static_cast<double>(before - begin) * tick,
+                                    begin_s + static_cast<double>(after - begin) * tick,
+                                    p.reshard != nullptr ? p.reshard->waited_s() - waited_s : 0});
     before = after;
-    profile_.call_s[i] += s;
     (p.reshard != nullptr ? profile_.comm_s : profile_.kernel_s) += s;
     if (watch_ && c.kind != Call::Kind::start) {
       for (ValueId v : program_.makes(c)) watch_(c, v, now_->views[static_cast<size_t>(v)]);
@@ -572,14 +585,29 @@ const View& Executor::output(const std::string& label) const {
   PLAIT_CHECK(false, "no value labelled {}", label);
 }
 
-void Executor::reset_profile() {
-  profile_ = {};
-  profile_.call_s.assign(program_.calls.size(), 0);
-}
+void Executor::reset_profile() { profile_ = {}; }
 
 i64 Executor::calls() const {
   PLAIT_CHECK(now_ != nullptr, "calls before bind");
   return static_cast<i64>(fuses() ? now_->list.size() : now_->calls.size());
+}
+
+std::vector<Executor::Item> Executor::items() const {
+  PLAIT_CHECK(now_ != nullptr, "items before bind");
+  std::vector<Item> items;
+  if (!fuses()) {
+    for (size_t i = 0; i < now_->calls.size(); i++) items.push_back({i, 1, now_->calls[i].kernel, nullptr});
+    return items;
+  }
+  for (auto& [first, fused] : now_->list)
+    items.push_back(fused != nullptr ? Item{first, fused->count, fused->fusion->name, fused->fusion}
+                                     : Item{first, 1, now_->calls[first].kernel, nullptr});
+  return items;
+}
+
+Work Executor::work(const Item& item, const Attended& attended) const {
+  PLAIT_CHECK(now_ != nullptr, "work before bind");
+  return work_of(program_, std::span(program_.calls).subspan(item.first, item.count), *now_->binding, attended);
 }
 
 std::string Executor::kernels_text() const {

@@ -8,11 +8,14 @@
 #include <string>
 
 #include "plait/comm/communicator.h"
+#include "plait/exec/cost.h"
 #include "plait/exec/program.h"
 #include "plait/exec/reshard.h"
 #include "plait/kernels/kernel.h"
 
 namespace plait {
+
+struct Fusion;
 
 /// Bound sizes of the symbols, with the edges that data gives (sequence starts of T).
 struct Symbols {
@@ -92,8 +95,24 @@ class States {
 
 struct Profile {
   double kernel_s = 0, comm_s = 0;  // comm: everything from start to wait, waiting included
-  std::vector<double> call_s;       // by call of the program; of fused ones the first has all
   i64 runs = 0;
+};
+
+/// A call that ran, or calls that one fused kernel did in one go.
+struct CallEvent {
+  size_t item = 0;                // of Executor::items()
+  double begin_s = 0, end_s = 0;  // on the steady clock, which all processes of a machine share
+  double wait_s = 0;              // of that, waiting for peers
+};
+
+/// What an executor did, run by run.
+struct Recording {
+  struct Run {
+    Symbols symbols;
+    size_t first = 0;  // of its events
+  };
+  std::vector<Run> runs;
+  std::vector<CallEvent> events;
 };
 
 class Executor {
@@ -123,6 +142,17 @@ class Executor {
   /// Called after each call with every value it made (for `verify`); null: not at all.
   using Watch = std::function<void(const Call&, ValueId, const View&)>;
   void watch(Watch w) { watch_ = std::move(w); }
+
+  /// What runs, in order, as bound now.
+  struct Item {
+    size_t first = 0, count = 1;  // calls of the program
+    std::string kernel;           // that was chosen; empty: nothing is done
+    const Fusion* fusion = nullptr;
+  };
+  std::vector<Item> items() const;
+  Work work(const Item& item, const Attended& attended) const;
+  /// Appends every run from now on; null: none (nothing is measured for it then).
+  void record(Recording* recording) { recording_ = recording; }
 
   /// Called before each call of the program with its number (for faults); null: not at all.
   void before_calls(std::function<void(size_t)> f) { before_call_ = std::move(f); }
@@ -155,8 +185,10 @@ class Executor {
   std::map<std::string, Buffer> inputs_;
   std::map<Symbols, std::unique_ptr<Bound>> bound_;
   Bound* now_ = nullptr;
+  const Symbols* symbols_ = nullptr;  // of now_
   Watch watch_;
   std::function<void(size_t)> before_call_;
+  Recording* recording_ = nullptr;
   Profile profile_;
 };
 

@@ -35,6 +35,8 @@ class Reshard {
   Method method() const { return method_; }
   /// Elements that this rank hands to the collective.
   i64 payload() const { return payload_; }
+  /// Seconds that this rank has waited on the reshard's communicator so far.
+  double waited_s() const { return comm_ == nullptr ? 0 : comm_->counters().wait_s; }
   i64 scratch_bytes() const { return send_.bytes() + receive_.bytes(); }
 
  private:

@@ -10,6 +10,7 @@ const Registry kEmbedding{Op{
     .doc = "out[t] = table[ids[t]]; zero where another rank owns the row, or the id is negative",
     .rule = "t, v d -> t d",
     .one_owner = true,
+    .flops_per_point = 0,
     .indexes = {{0, 'v'}},
     .vjp = [](Graph& g, const Node& n, const std::vector<ValueId>& d) -> std::vector<ValueId> {
       return {kNone,

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "plait/comm/local/local_world.h"
+#include "plait/exec/cost.h"
 #include "plait/io/load_state.h"
 #include "plait/models/family.h"
 
@@ -273,35 +274,20 @@ Balance balance(const ServingPlan& p, i64 tokens, i64 cached) {
   Sizes sizes = bound_sizes(s.graph, symbols);
   Binding b(s.plan, sizes);
   // Flops of one rank's products and attention; at nullptr: of one rank that does everything.
-  auto flops_of = [&](const Coords* at) {
+  auto flops_of_rank = [&](const Coords* at) {
     double flops = 0;
-    for (auto& n : s.graph.nodes) {
-      const bool attention = n.op->name == "attention_paged";
-      if (n.op->name != "matmul" && !attention) continue;
-      auto& cuts = s.cuts[static_cast<size_t>(&n - s.graph.nodes.data())];
-      double points = n.op->flops_per_point;
-      std::string seen;
-      auto term = [&](const Rule::Term& t, const std::string& dims) {
-        for (size_t d = 0; d < t.size(); d++) {
-          if (has("CBP", dims.substr(d, 1)) || seen.find_first_of(t[d]) != std::string::npos) continue;
-          seen += t[d];
-          i64 size = at != nullptr ? b.range(dims[d], group_uses(n, cuts, t[d], dims[d], s.plan), *at).size()
-                                   : sizes.size(dims[d]);
-          points *= static_cast<double>(size);
-        }
-      };
-      for (size_t k = 0; k < n.in.size(); k++) term(n.rule.in[k], s.graph.at(n.in[k]).dims);
-      if (attention) points *= static_cast<double>(cached);
-      flops += points;
-    }
+    for (size_t i = 0; i < s.graph.nodes.size(); i++)
+      if (const std::string& op = s.graph.nodes[i].op->name; op == "matmul" || op == "attention_paged")
+        flops += flops_of(s, static_cast<i64>(i), b, at,
+                          {static_cast<double>(tokens) * static_cast<double>(cached), static_cast<double>(cached)});
     return flops;
   };
   Balance out;
   for (i64 r = 0; r < p.world(); r++) {
     Coords at = b.mesh().coords(r);
-    out.flops.push_back(flops_of(&at));
+    out.flops.push_back(flops_of_rank(&at));
   }
-  out.speed_up = flops_of(nullptr) / *std::max_element(out.flops.begin(), out.flops.end());
+  out.speed_up = flops_of_rank(nullptr) / *std::max_element(out.flops.begin(), out.flops.end());
   return out;
 }
 
