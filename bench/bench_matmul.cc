@@ -1,14 +1,14 @@
 // Products of one thread beside the limits of the machine, measured in the same minute.
 //
-//   bench_matmul [--rows 1,8,32,128,512] [--types bf16,f32,q4_0,q4_1,q8_0] [--shapes 576x576,...] [--seconds 0.3]
+//   bench_matmul [--rows 1,8,32,128,512] [--types bf16,f32,q8_0,q4_0,q4_k,...] [--shapes 576x576,...] [--seconds 0.3]
 //                [--isa avx512bf16] [--cpu 1]
 //
-// A shape is k x n. Weights are rotated over at least 200 MB, so that they come from memory each time (of small
-// products from the last-level cache where that is larger). What is compared is run in turns; numbers are medians.
-// Columns:
+// A shape is k x n; those whose k is no multiple of a type's block are left out. Weights are rotated over at least 200
+// MB, so that they come from memory each time (of small products from the last-level cache where that is larger). What
+// is compared is run in turns; numbers are medians. Columns:
 //   GF/s, % of the best rate of f32 FMA or of the bf16 dot product; GB/s of weights, % of a plain read of the same
-//   bytes; time of the exact sum with leaves of 128 over the time without; time of oneDNN over ours (packed weights,
-//   bf16 and f32)
+//   bytes; time of the exact sum with leaves of 128 (or a block) over the time without; time of oneDNN over ours
+//   (packed weights, bf16 and f32)
 #include <dlfcn.h>
 #include <sched.h>
 
@@ -145,19 +145,14 @@ struct Case {
     }
     const i64 stride = round_up(w_bytes, 64);
     w = Buffer(stride * copies);
-    std::vector<float> values(static_cast<size_t>(n * k));
+    const i64 some = std::min<i64>(n, 16);  // rows that are made, and repeated
+    std::vector<float> values(static_cast<size_t>(some * k));
     for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(normal(2, i % 10007) * 0.05);
     std::vector<std::byte> file(static_cast<size_t>(n * bytes_of(t, k)));
-    if (is_quantized(t)) {  // any bytes will do, with small scales
-      for (size_t i = 0; i < file.size(); i++) file[i] = static_cast<std::byte>(i * 2654435761u >> 11);
-      for (i64 b = 0; b < n * k / 32; b++) {
-        const std::uint16_t scale = 0x1400, zero = 0;
-        std::memcpy(file.data() + b * info(t).block_bytes, &scale, 2);
-        if (t == DType::q4_1) std::memcpy(file.data() + b * info(t).block_bytes + 2, &zero, 2);
-      }
-    } else {
-      from_f32(t, values.data(), file.data(), n * k);
-    }
+    from_f32(t, values.data(), file.data(), some * k);
+    for (i64 r = some; r < n; r++)
+      std::memcpy(file.data() + r * bytes_of(t, k), file.data() + r % some * bytes_of(t, k),
+                  static_cast<size_t>(bytes_of(t, k)));
     kernels::pack_panels(t, file.data(), bytes_of(t, k), n, k, {0, kernels::panels_of(n)}, w.data());
     for (i64 c = 1; c < copies; c++) std::memcpy(w.data() + c * stride, w.data(), static_cast<size_t>(w_bytes));
     for (i64 c = 0; c < copies; c++) {
@@ -165,7 +160,7 @@ struct Case {
       kernels::Args a{"matmul", {x, view}, {out}, {{"t", "k"}, {"k", "n"}}, {{"t", "n"}}, "k"};
       a.ranges = {{"t", {0, rows}}, {"k", {0, k}}, {"n", {0, n}}};
       a.exponent = 40;
-      for (i64 e = 0; e < k; e += 128) a.leaves['k'].push_back(e);
+      for (i64 e = 0; e < k; e += std::max<i64>(128, info(t).block)) a.leaves['k'].push_back(e);
       a.leaves['k'].push_back(k);
       plain.push_back(*prepared(a, isa));
       a.out = {exact};
@@ -211,7 +206,8 @@ struct Peer {
 #endif
 
 struct Options {
-  std::vector<std::string> rows{"1", "8", "32", "128", "512"}, types{"bf16", "f32", "q4_0", "q4_1", "q8_0"};
+  std::vector<std::string> rows{"1", "8", "32", "128", "512"},
+      types{"bf16", "f32", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"};
   std::vector<std::string> shapes{"576x576", "576x1536", "1536x576", "576x49152", "2048x2048"};
   double seconds = 0.3;
   kernels::Isa isa = kernels::isa();
@@ -317,6 +313,7 @@ int main_of(int argc, char** argv) {
         auto dtype = dtype_named(type);
         auto kn = parts(shape, 'x');
         if (!dtype || !kernels::has_panels(*dtype) || kn.size() != 2) fail(Code::usage, "got {} {}", type, shape);
+        if (std::stol(kn[0]) % info(*dtype).block != 0) continue;
         measure(o, *dtype, std::stol(kn[0]), std::stol(kn[1]), std::stol(rows));
       }
   return 0;

@@ -134,6 +134,9 @@ void add_gguf(Seeds& seeds, bool scored) {
   w.set_text("tokenizer.chat_template", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}");
   w.add("token_embd.weight", DType::q8_0, {3, 64}, data.data());
   w.add("output_norm.weight", DType::f32, {64}, data.data());
+  w.add("blk.0.attn_q.weight", DType::q5_0, {3, 64}, data.data());
+  w.add("blk.0.ffn_down.weight", DType::q4_k, {1, 256}, data.data());
+  w.add("blk.1.ffn_down.weight", DType::q6_k, {1, 256}, data.data());
   seeds.add("gguf", w.to_bytes());
 }
 

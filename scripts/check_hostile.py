@@ -192,6 +192,13 @@ def gguf_cases():
     gguf("tensor twice", tensor("t", [4]) * 2 + data, tensors=2)
     gguf("tensors overlap", tensor("a", [16]) + tensor("b", [4], offset=32) + data, tensors=2)
     gguf("a tensor alone", tensor("t", [4]) + data, tensors=1)
+    count = key("split.count", 4, struct.pack("<I", 2))
+    gguf("part of another name", count, keys=1)
+    gguf("parts without end", key("split.count", 4, struct.pack("<I", 2**31)), keys=1)
+    first = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + count
+    case("gguf part missing", {"x-00001-of-00002.gguf": first}, command="explain", file="x-00001-of-00002.gguf")
+    case("gguf part twice", {"x-00001-of-00002.gguf": first, "x-00002-of-00002.gguf": first}, command="explain",
+         file="x-00001-of-00002.gguf")
     gguf("much of nothing", b"".join(key(str(i), 0, b"x") for i in range(500_000)), keys=500_000)
     arch = key("general.architecture", 8, text("llama"))
     tokens = key("tokenizer.ggml.model", 8, text("llama")) + key("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + text("a") + text("b\0"))

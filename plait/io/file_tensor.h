@@ -20,7 +20,8 @@ struct FileTensor {
 
 /// Reads a box, row-major, and touches only the bytes of the box.
 ///   box     one range a dim, inside the shape
-///   to      the tensor's own dtype (bits as they are; for block types the innermost range lies on multiples of 32), or
+///   to      the tensor's own dtype (bits as they are; for block types the innermost range lies on multiples of the
+///   block), or
 ///           f32, bf16, f16, f64 from any float or block type (rounded once to f32 where the source is f64 and `to`
 ///           differs, then to `to`)
 ///   out     volume(box) elements of `to`, aligned for it

@@ -21,13 +21,8 @@ struct Example {
     std::vector<std::byte> aligned(memory.size());
     values.resize(static_cast<size_t>(n));
     if (is_quantized(dtype)) {
-      const i64 step = info(dtype).block_bytes, head = dtype == DType::q4_1 ? 2 : 1;
-      for (size_t i = 0; i < aligned.size(); i++) aligned[i] = static_cast<std::byte>(random_bits(1, i));
-      for (i64 b = 0; b < n / 32; b++)
-        for (i64 h = 0; h < head; h++) {
-          auto scale = f32_to_f16(static_cast<float>(normal(2, static_cast<u64>(b * 2 + h))));
-          std::memcpy(aligned.data() + b * step + h * 2, &scale, 2);
-        }
+      for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(normal(2, i));
+      from_f32(dtype, values.data(), aligned.data(), n);
     } else {
       for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(normal(3, i));
       from_f32(dtype, values.data(), aligned.data(), n);
@@ -76,15 +71,18 @@ TEST(ReadSlice, any_box_of_plain_types) {
 }
 
 TEST(ReadSlice, any_box_of_block_types) {
-  for (auto from : {DType::q4_0, DType::q4_1, DType::q8_0})
+  for (auto from : kBlockTypes)
     for (size_t shift : {0, 1}) {
-      Example e(from, {5, 2112}, shift);  // rows longer than one chunk
+      const bool large = info(from).block == 256;
+      Example e(from, {5, large ? 2304 : 2112}, shift);  // rows longer than one chunk
       for (auto to : {DType::f32, DType::bf16, DType::f64}) {
         check(e, whole(e.t), to);
         for (auto columns : {Range{0, 1}, Range{31, 33}, Range{5, 2112}, Range{1000, 2100}, Range{64, 96}})
           check(e, {{1, 4}, columns}, to);
       }
-      for (auto columns : {Range{0, 2112}, Range{32, 64}, Range{1024, 2112}}) check(e, {{2, 5}, columns}, from);
+      const auto whole_blocks = large ? std::vector<Range>{{0, 2304}, {256, 512}, {1024, 2304}}
+                                      : std::vector<Range>{{0, 2112}, {32, 64}, {1024, 2112}};
+      for (auto columns : whole_blocks) check(e, {{2, 5}, columns}, from);
     }
 }
 
@@ -106,6 +104,8 @@ TEST(ReadSlice, refuses_by_name) {
   expect_bad_file([&] { read_slice(q.t, {{0, 2}, {-1, 64}}, DType::f32, out); }, "dim 1");
   expect_bad_file([&] { read_slice(q.t, {{0, 2}, {16, 48}}, DType::q4_0, out); }, "multiples of 32");
   expect_bad_file([&] { read_slice(q.t, {{0, 2}, {0, 32}}, DType::q8_0, out); }, "converts to q8_0");
+  Example k(DType::q4_k, {2, 512});
+  expect_bad_file([&] { read_slice(k.t, {{0, 2}, {128, 512}}, DType::q4_k, out); }, "multiples of 256");
   i.t.dtype = DType::i32;
   expect_bad_file([&] { read_slice(i.t, {{0, 4}}, DType::f32, out); }, "got i32");
   EXPECT_NO_THROW(read_slice(i.t, {{0, 4}}, DType::i32, out));

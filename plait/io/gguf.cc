@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <limits>
 
 #include "plait/io/cursor.h"
@@ -17,15 +18,15 @@ constexpr GgmlType kTypes[] = {
     {1, "F16", 1, 2, DType::f16},
     {2, "Q4_0", 32, 18, DType::q4_0},
     {3, "Q4_1", 32, 20, DType::q4_1},
-    {6, "Q5_0", 32, 22, {}},
-    {7, "Q5_1", 32, 24, {}},
+    {6, "Q5_0", 32, 22, DType::q5_0},
+    {7, "Q5_1", 32, 24, DType::q5_1},
     {8, "Q8_0", 32, 34, DType::q8_0},
     {9, "Q8_1", 32, 36, {}},
-    {10, "Q2_K", 256, 84, {}},
-    {11, "Q3_K", 256, 110, {}},
-    {12, "Q4_K", 256, 144, {}},
-    {13, "Q5_K", 256, 176, {}},
-    {14, "Q6_K", 256, 210, {}},
+    {10, "Q2_K", 256, 84, DType::q2_k},
+    {11, "Q3_K", 256, 110, DType::q3_k},
+    {12, "Q4_K", 256, 144, DType::q4_k},
+    {13, "Q5_K", 256, 176, DType::q5_k},
+    {14, "Q6_K", 256, 210, DType::q6_k},
     {15, "Q8_K", 256, 292, {}},
     {16, "IQ2_XXS", 256, 66, {}},
     {17, "IQ2_XS", 256, 74, {}},
@@ -203,7 +204,41 @@ GgufTensor read_tensor(Cursor& c) {
   return t;
 }
 
+using Values = std::unordered_map<std::string_view, GgufValue>;
+
+/// An integer of the metadata in [low, high], or `otherwise` where it is absent.
+i64 integer_of(const Cursor& c, const Values& values, std::string_view key, i64 low, i64 high, i64 otherwise) {
+  auto it = values.find(key);
+  if (it == values.end()) return otherwise;
+  const auto& v = it->second;
+  const auto i = as_integer(v.type, v.data);
+  if (!i || *i < low || *i > high)
+    fail(Code::bad_file, "[{}] value of {}: got {}, want an integer in {}..{}", c.path(), shown(key),
+         i ? fmt::format("{}", *i) : name_of(v.type), low, high);
+  return *i;
+}
+
 }  // namespace
+
+std::optional<GgufPart> gguf_part(std::string_view path) {
+  constexpr std::string_view kForm = "-00000-of-00000.gguf";
+  if (path.size() < kForm.size()) return std::nullopt;
+  const auto name = path.substr(path.size() - kForm.size());
+  i64 numbers[2] = {};
+  for (size_t i = 0, digits = 0; i < kForm.size(); i++) {
+    if (kForm[i] != '0' && name[i] != kForm[i]) return std::nullopt;
+    if (kForm[i] != '0') continue;
+    if (name[i] < '0' || name[i] > '9') return std::nullopt;
+    i64& n = numbers[digits++ / 5];
+    n = n * 10 + (name[i] - '0');
+  }
+  if (numbers[0] < 1 || numbers[0] > numbers[1]) return std::nullopt;
+  return GgufPart{std::string(path.substr(0, path.size() - kForm.size())), numbers[0] - 1, numbers[1]};
+}
+
+std::string part_path(const GgufPart& part) {
+  return fmt::format("{}-{:05}-of-{:05}.gguf", part.stem, part.no + 1, part.count);
+}
 
 const char* name_of(GgufType t) {
   constexpr const char* kNames[] = {"u8",   "i8",   "u16",   "i16", "u32", "i32", "f32",
@@ -225,12 +260,11 @@ const GgmlType* ggml_type_of(DType dtype) {
 
 GgufFile::GgufFile(MappedFile file) {
   files_.push_back(std::move(file));
-  read(0);
-  open_siblings();
+  if (const Split split = read(0); split.count > 1) open_parts(split);
   for (auto& f : files_) f.check_whole();
 }
 
-void GgufFile::read(size_t file) {
+GgufFile::Split GgufFile::read(size_t file, const Split* want) {
   Cursor c(files_[file]);
   if (auto magic = c.take(4, "magic"); std::memcmp(magic, "GGUF", 4) != 0)
     c.bad("magic", 0, shown({reinterpret_cast<const char*>(magic), 4}), "'GGUF'");
@@ -261,6 +295,16 @@ void GgufFile::read(size_t file) {
               fmt::format("a u32, a power of two in 8..{}", kMaxAlignment));
     }
   }
+  Split split;
+  split.count = integer_of(c, values, "split.count", 0, kMaxFiles, 1);
+  split.no = integer_of(c, values, "split.no", 0, std::max<i64>(split.count, 1) - 1, 0);
+  split.tensors = integer_of(c, values, "split.tensors.count", 0, kMaxFiles * kMaxTensors, -1);
+  if (want != nullptr && (split.count != want->count || split.no != want->no))
+    fail(Code::bad_file, "[{}] split files: got part {} of {} in this file, want part {} of {}", c.path(), split.no + 1,
+         split.count, want->no + 1, want->count);
+  if (want != nullptr && want->tensors >= 0 && split.tensors >= 0 && split.tensors != want->tensors)
+    fail(Code::bad_file, "[{}] split files: got a part of a model of {} tensors, want one of {}", c.path(),
+         split.tensors, want->tensors);
   if (file == 0) {
     version_ = static_cast<int>(version);
     alignment_ = alignment;
@@ -277,7 +321,7 @@ void GgufFile::read(size_t file) {
       c.bad("tensor name", at, fmt::format("{} again", shown(t.name)), "each tensor once");
     tensors_.push_back(std::move(t));
   }
-  if (num_tensors == 0) return;
+  if (num_tensors == 0) return split;
 
   const i64 size = files_[file].size(), begin = round_up(c.offset(), alignment), room = size - begin;
   if (room < 0) c.bad("tensor data", begin, fmt::format("the file's end at {}", size), "the tensors");
@@ -299,28 +343,41 @@ void GgufFile::read(size_t file) {
     if (order[i]->offset - order[i - 1]->offset < order[i - 1]->bytes)
       c.bad(fmt::format("tensor {}", shown(order[i]->name)), order[i]->offset,
             fmt::format("the bytes of tensor {}", shown(order[i - 1]->name)), "bytes of its own");
+  return split;
 }
 
-void GgufFile::open_siblings() {
-  i64 count = integer("split.count").value_or(1);
-  if (count <= 1) return;
-  i64 no = integer("split.no").value_or(0);
-  const std::string first = path();
-  const auto suffix = fmt::format("-{:05}-of-{:05}.gguf", no + 1, count);
-  if (count > kMaxFiles || no < 0 || no >= count || !first.ends_with(suffix))
+void GgufFile::open_parts(const Split& given) {
+  const std::string opened = path();
+  const auto name = gguf_part(opened);
+  if (!name || name->no != given.no || name->count != given.count)
     fail(Code::bad_file,
-         "[{}] split files: got part {} of {} under this name, want a name that ends in -0000X-of-0000N.gguf", first,
-         no + 1, count);
-  const auto stem = first.substr(0, first.size() - suffix.size());
-  if (no != 0)
-    fail(Code::bad_file, "[{}] split files: got part {} of {}, want part 1, hint: open {}-00001-of-{:05}.gguf", first,
-         no + 1, count, stem, count);
-  for (i64 i = 1; i < count; i++) {
-    files_.emplace_back(fmt::format("{}-{:05}-of-{:05}.gguf", stem, i + 1, count));
-    read(files_.size() - 1);
+         "[{}] split files: got part {} of {} under this name, want a name that ends in -{:05}-of-{:05}.gguf", opened,
+         given.no + 1, given.count, given.no + 1, given.count);
+  std::vector<std::string> paths;
+  for (i64 i = 0; i < given.count; i++) {
+    paths.push_back(part_path({name->stem, i, given.count}));
+    std::error_code e;
+    if (!std::filesystem::exists(paths.back(), e))
+      fail(Code::bad_file, "[{}] split files: got no {}, want all {} parts beside each other", opened, paths.back(),
+           given.count);
   }
-  if (auto want = integer("split.tensors.count"); want && *want != static_cast<i64>(tensors_.size()))
-    fail(Code::bad_file, "[{}] split files: got {} tensors in {} files, want {}", first, tensors_.size(), count, *want);
+  size_t read_already = 1;
+  if (given.no != 0) {  // the first part has the metadata
+    keys_.clear();
+    values_.clear();
+    tensor_of_.clear();
+    tensors_.clear();
+    files_.clear();
+    read_already = 0;
+  }
+  for (size_t i = read_already; i < paths.size(); i++) {
+    files_.emplace_back(paths[i]);
+    const Split want{static_cast<i64>(i), given.count, given.tensors};
+    read(i, &want);
+  }
+  if (given.tensors >= 0 && given.tensors != static_cast<i64>(tensors_.size()))
+    fail(Code::bad_file, "[{}] split files: got {} tensors in {} files, want {}", path(), tensors_.size(), given.count,
+         given.tensors);
 }
 
 const GgufValue* GgufFile::find(std::string_view key) const {
@@ -426,7 +483,8 @@ const GgufTensor& GgufFile::tensor(std::string_view name) const {
   auto* t = find_tensor(name);
   if (t == nullptr) fail(Code::bad_file, "[{}] got no tensor {} among {}", path(), shown(name), tensors_.size());
   if (t->type == nullptr || !t->type->dtype)
-    fail(Code::bad_file, "[{}] tensor {}: got type {}, want F32, F16, BF16, Q4_0, Q4_1 or Q8_0", path(), shown(name),
+    fail(Code::bad_file, "[{}] tensor {}: got type {}, want F32, F16, BF16, Q4_0 to Q8_0 or Q2_K to Q6_K", path(),
+         shown(name),
          t->type != nullptr ? std::string(t->type->name) : fmt::format("{}, which GGUF does not know", t->type_id));
   return *t;
 }

@@ -2,9 +2,10 @@
 //
 // Method: one pass over the header checks every length against the bytes left and notes where each value lies; texts,
 // arrays and tensors are views into the mapping. Opening a file with 49,000 tokens costs about a millisecond.
-// Source: the GGUF specification (ggml, docs/gguf.md). A model split over files (`split.count`) is opened by its first
-// file; its siblings lie beside it.
-// Limits: tensors of F32, F16, BF16, Q4_0, Q4_1, Q8_0; the others are listed, and refused when they are asked for.
+// Source: the GGUF specification (ggml, docs/gguf.md). A model split over files (`split.count`) is opened by any of
+// them; the others lie beside it, NAME-00001-of-0000N.gguf and so on, and the first has the metadata.
+// Limits: tensors of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K; the others are listed, and refused
+// when they are asked for.
 #pragma once
 #include <optional>
 #include <span>
@@ -18,6 +19,15 @@ namespace plait::io {
 
 enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64 };
 const char* name_of(GgufType t);
+
+/// One file of a split model, by its name: STEM-00002-of-00003.gguf is part 1 (from 0) of 3.
+struct GgufPart {
+  std::string stem;
+  i64 no = 0, count = 1;
+};
+std::optional<GgufPart> gguf_part(std::string_view path);
+/// The name of a part.
+std::string part_path(const GgufPart& part);
 
 /// How a tensor type of the format is stored.
 struct GgmlType {
@@ -58,6 +68,7 @@ class GgufFile {
   explicit GgufFile(const std::string& path) : GgufFile(MappedFile(path)) {}
   explicit GgufFile(MappedFile file);
 
+  /// The file that was opened; of a split model its first.
   const std::string& path() const { return files_[0].path(); }
   int version() const { return version_; }
   i64 alignment() const { return alignment_; }
@@ -86,8 +97,12 @@ class GgufFile {
   const GgufTensor& tensor(std::string_view name) const;
 
  private:
-  void read(size_t file);
-  void open_siblings();
+  /// What a file says of the model that it is a part of.
+  struct Split {
+    i64 no = 0, count = 1, tensors = -1;  // tensors of all parts, -1: not said
+  };
+  Split read(size_t file, const Split* want = nullptr);
+  void open_parts(const Split& given);
   [[noreturn]] void wrong_type(std::string_view key, const GgufValue& v, const char* want) const;
 
   std::vector<MappedFile> files_;

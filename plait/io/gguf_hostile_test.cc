@@ -156,6 +156,14 @@ TEST(GgufHostile, tensors) {
   expect_refused(one({4}, 0, ~u64{0} - 31, 64), "data offset -32");
   expect_refused(one({16, 2}, 2, 0, 64), "rows of 16 elements of Q4_0", "a multiple of 32");
   expect_refused(one({128}, 12, 0, 64), "rows of 128 elements of Q4_K", "a multiple of 256");
+  expect_refused(one({32}, 6, 0, 21), "data offset 0 and 22 bytes");
+  for (auto [id, bytes] : {std::pair{10, 84}, {11, 110}, {12, 144}, {13, 176}, {14, 210}}) {
+    expect_refused(one({640, 3}, static_cast<std::uint32_t>(id), 0, 4096), "rows of 640 elements", "a multiple of 256");
+    expect_refused(one({256, 2}, static_cast<std::uint32_t>(id), 0, 2 * bytes - 1),
+                   fmt::format("data offset 0 and {} bytes", 2 * bytes));
+    expect_refused(one({256, u64{1} << 56}, static_cast<std::uint32_t>(id), 0, 64), "elements", "64 bits");
+    EXPECT_NO_THROW(open(one({256, 2}, static_cast<std::uint32_t>(id), 0, 2 * bytes).bytes()).tensor("t"));
+  }
   expect_refused(Bytes().counts(1, 0).tensor("t", {4}, 0, 0), "the file's end");
   expect_refused(Bytes().counts(1, 0).tensor("", {4}, 0, 0).data(32), "tensor name");
   expect_refused(Bytes().counts(2, 0).tensor("t", {4}, 0, 0).tensor("t", {4}, 0, 32).data(64), "'t' again");
@@ -168,20 +176,20 @@ TEST(GgufHostile, tensors) {
 TEST(GgufHostile, a_type_that_is_not_read_is_refused_when_asked_for) {
   auto f = open(Bytes()
                     .counts(3, 0)
-                    .tensor("k", {256}, 12, 0)
+                    .tensor("k", {256}, 23, 0)
                     .tensor("new", {64}, 99, 160)
                     .tensor("f", {8}, 0, 160)
                     .data(192)
                     .bytes());
   EXPECT_EQ(f.tensors().size(), 3u);
-  EXPECT_EQ(f.tensors()[0].bytes, 144);
-  expect_bad_file([&] { f.tensor("k"); }, "x.gguf", "tensor 'k'", "Q4_K", "want F32");
+  EXPECT_EQ(f.tensors()[0].bytes, 136);
+  expect_bad_file([&] { f.tensor("k"); }, "x.gguf", "tensor 'k'", "IQ4_XS", "want F32");
   expect_bad_file([&] { f.tensor("new"); }, "tensor 'new'", "99");
   EXPECT_EQ(f.tensor("f").bytes, 32);
 }
 
 std::string good_file() {
-  static const std::array<std::byte, 400> data{};
+  static const std::array<std::byte, 700> data{};
   GgufWriter w;
   w.set_text("general.architecture", "llama");
   w.set_u32("llama.block_count", 2);
@@ -194,19 +202,20 @@ std::string good_file() {
   w.add("token_embd.weight", DType::q8_0, {3, 64}, data.data());
   w.add("output_norm.weight", DType::f32, {64}, data.data());
   w.add("blk.0.attn_q.weight", DType::q4_1, {2, 64}, data.data());
+  w.add("blk.0.ffn_down.weight", DType::q6_k, {3, 256}, data.data());
   return w.to_bytes();
 }
 
 TEST(GgufHostile, cut_at_every_byte) {
   const auto good = good_file();
   ASSERT_TRUE(read_all(good));
-  const i64 need = static_cast<i64>(good.size()) - 16;  // 80 bytes of the last tensor are padded to 96
+  const i64 need = static_cast<i64>(good.size()) - 10;  // 630 bytes of the last tensor are padded to 640
   for (size_t n = 0; n < good.size(); n++) EXPECT_EQ(read_all(good.substr(0, n)), static_cast<i64>(n) >= need) << n;
 }
 
 TEST(GgufHostile, single_bytes_changed) {
   const auto good = good_file();
-  const auto head = good.find("blk.0.attn_q.weight") + 60;
+  const auto head = good.find("blk.0.ffn_down.weight") + 60;
   int opened = 0, tried = 0;
   for (size_t at = 0; at < head; at++)
     for (u64 k = 0; k < 12; k++, tried++) {
@@ -223,7 +232,7 @@ TEST(GgufHostile, single_bytes_changed) {
 
 TEST(GgufHostile, several_words_changed) {
   const auto good = good_file();
-  const auto head = good.find("blk.0.attn_q.weight") + 60;
+  const auto head = good.find("blk.0.ffn_down.weight") + 60;
   constexpr u64 kWords[] = {0,          1,          2,          31,           32,           255,
                             0x7fffffff, 0x80000000, 0xffffffff, u64{1} << 62, u64{1} << 63, ~u64{0}};
   for (u64 i = 0; i < 4000; i++) {

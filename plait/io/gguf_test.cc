@@ -44,9 +44,10 @@ TEST_P(RoundTrip, every_value_and_type) {
     std::vector<std::byte> data;
   };
   std::vector<T> tensors = {{"f32", DType::f32, {3, 5}, {}},         {"f16", DType::f16, {7}, {}},
-                            {"bf16", DType::bf16, {2, 3, 1, 5}, {}}, {"q4_0", DType::q4_0, {3, 64}, {}},
-                            {"q4_1", DType::q4_1, {1, 32}, {}},      {"q8_0", DType::q8_0, {2, 2, 96}, {}},
+                            {"bf16", DType::bf16, {2, 3, 1, 5}, {}}, {"a.q4_0", DType::q4_0, {3, 64}, {}},
+                            {"a.q4_1", DType::q4_1, {1, 32}, {}},    {"a.q8_0", DType::q8_0, {2, 2, 96}, {}},
                             {"scalar", DType::f32, {}, {}}};
+  for (auto dtype : kBlockTypes) tensors.push_back({name_of(dtype), dtype, {3, 512}, {}});
   for (auto& t : tensors) {
     i64 n = 1;
     for (auto s : t.shape) n *= s;
@@ -131,13 +132,13 @@ TEST(GgufWriter, refuses_what_the_format_cannot_hold) {
   }
 }
 
-TEST(Gguf, a_split_model_is_opened_by_its_first_file) {
+TEST(Gguf, a_split_model_is_opened_by_any_of_its_files) {
   TempFolder t;
   float x[32];
   std::iota(x, x + 32, 1.f);
   auto part = [&](int no, int count, const std::string& file, int total) {
     GgufWriter w;
-    w.set_text("general.architecture", "llama");
+    if (no == 0) w.set_text("general.architecture", "llama");
     w.set_u32("split.no", static_cast<std::uint32_t>(no));
     w.set_u32("split.count", static_cast<std::uint32_t>(count));
     w.set_i32("split.tensors.count", total);
@@ -145,20 +146,65 @@ TEST(Gguf, a_split_model_is_opened_by_its_first_file) {
     w.write(t / file);
   };
   for (int i = 0; i < 3; i++) part(i, 3, fmt::format("m-0000{}-of-00003.gguf", i + 1), 3);
-  GgufFile f(t / "m-00001-of-00003.gguf");
-  ASSERT_EQ(f.tensors().size(), 3u);
-  EXPECT_EQ(std::memcmp(f.tensor("t2").data, x + 16, 32), 0);
-  EXPECT_EQ(f.tensor("t2").file, 2u);
-  expect_bad_file([&] { GgufFile(t / "m-00002-of-00003.gguf"); }, "part 2 of 3", "m-00001-of-00003.gguf");
+  for (int i = 0; i < 3; i++) {
+    GgufFile f(t / fmt::format("m-0000{}-of-00003.gguf", i + 1));
+    EXPECT_EQ(f.path(), t / "m-00001-of-00003.gguf");
+    EXPECT_EQ(*f.text("general.architecture"), "llama");
+    ASSERT_EQ(f.tensors().size(), 3u);
+    EXPECT_EQ(std::memcmp(f.tensor("t2").data, x + 16, 32), 0);
+    EXPECT_EQ(f.tensor("t2").file, 2u);
+  }
   part(0, 3, "other.gguf", 3);
-  expect_bad_file([&] { GgufFile(t / "other.gguf"); }, "-0000X-of-0000N.gguf");
+  expect_bad_file([&] { GgufFile(t / "other.gguf"); }, "part 1 of 3", "-00001-of-00003.gguf");
   part(0, 2, "n-00001-of-00002.gguf", 2);
-  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "n-00002-of-00002.gguf", "No such file");
-  part(0, 2, "n-00002-of-00002.gguf", 2);
-  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "'t0' again");
+  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "got no ", "n-00002-of-00002.gguf", "all 2 parts");
+  part(0, 2, "n-00002-of-00002.gguf", 2);  // the first again
+  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "n-00002-of-00002.gguf",
+                  "got part 1 of 2 in this file, want part 2 of 2");
+  expect_bad_file([&] { GgufFile(t / "n-00002-of-00002.gguf"); }, "part 1 of 2 under this name");
+  part(1, 3, "n-00002-of-00002.gguf", 2);  // of another cut
+  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "got part 2 of 3 in this file, want part 2 of 2");
+  part(1, 2, "n-00002-of-00002.gguf", 4);  // of another model
+  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "a model of 4 tensors, want one of 2");
+  expect_bad_file([&] { GgufFile(t / "n-00002-of-00002.gguf"); }, "a model of 2 tensors, want one of 4");
   part(1, 2, "n-00002-of-00002.gguf", 3);
   part(0, 2, "n-00001-of-00002.gguf", 3);
   expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "got 2 tensors in 2 files, want 3");
+  write_file(t / "n-00002-of-00002.gguf", "GGUF");
+  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "n-00002-of-00002.gguf", "version");
+  GgufWriter same;
+  same.set_u32("split.no", 1);
+  same.set_u32("split.count", 2);
+  same.add("t0", DType::f32, {8}, x);
+  same.write(t / "n-00002-of-00002.gguf");
+  expect_bad_file([&] { GgufFile(t / "n-00001-of-00002.gguf"); }, "n-00002-of-00002.gguf", "'t0' again");
+}
+
+TEST(Gguf, split_keys_that_lie) {
+  TempFolder t;
+  for (i64 count : {i64{-1}, i64{5000}, i64{1} << 40}) {
+    GgufWriter w;
+    w.set_i64("split.count", count);
+    w.write(t / "a-00001-of-00002.gguf");
+    expect_bad_file([&] { GgufFile(t / "a-00001-of-00002.gguf"); }, "'split.count'", std::to_string(count), "0..4096");
+  }
+  GgufWriter w;
+  w.set_u32("split.count", 2);
+  w.set_text("split.no", "0");
+  w.write(t / "a-00001-of-00002.gguf");
+  expect_bad_file([&] { GgufFile(t / "a-00001-of-00002.gguf"); }, "'split.no'", "text", "0..1");
+}
+
+TEST(Gguf, names_of_parts) {
+  auto part = gguf_part("a/m-00002-of-00012.gguf");
+  ASSERT_TRUE(part);
+  EXPECT_EQ(part->stem, "a/m");
+  EXPECT_EQ(part->no, 1);
+  EXPECT_EQ(part->count, 12);
+  EXPECT_EQ(part_path(*part), "a/m-00002-of-00012.gguf");
+  for (auto name : {"m.gguf", "-0001-of-0002.gguf", "m-00003-of-00002.gguf", "m-00000-of-00002.gguf",
+                    "m-00001-of-0000x.gguf", "m-00001-of-00002.ggu", "00001-of-00002.gguf"})
+    EXPECT_FALSE(gguf_part(name)) << name;
 }
 
 TEST(Gguf, stories260K) {

@@ -28,7 +28,7 @@ class GgufWriter {
   /// Any value of another file, as it is stored there.
   void set(std::string_view key, const GgufValue& value);
 
-  /// A tensor of F32, F16, BF16, Q4_0, Q4_1 or Q8_0; shape outermost first, at most 4 dims. `data` is read by write().
+  /// A tensor of a type that GgufFile reads; shape outermost first, at most 4 dims. `data` is read by write().
   void add(std::string_view name, DType dtype, std::vector<i64> shape, const void* data);
   void add(std::string_view name, DType dtype, std::vector<i64> shape, Producer data);
 

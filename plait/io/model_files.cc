@@ -25,17 +25,14 @@ bool is_folder(const fs::path& p) {
   return fs::is_directory(p, e);
 }
 
-/// The GGUF files of a folder that can be opened: of a split model its first.
+/// The GGUF files of a folder that can be opened: of a split model one.
 std::vector<fs::path> gguf_files(const fs::path& folder) {
-  std::vector<fs::path> r;
+  std::vector<std::string> r;
   std::error_code e;
-  for (fs::directory_iterator it(folder, e), end; !e && it != end; it.increment(e)) {
-    const auto name = it->path().filename().string();
-    const bool part = name.find("-of-") != name.npos && name.find("-00001-of-") == name.npos;
-    if (name.ends_with(".gguf") && !part) r.push_back(it->path());
-  }
-  std::sort(r.begin(), r.end());
-  return r;
+  for (fs::directory_iterator it(folder, e), end; !e && it != end; it.increment(e))
+    if (it->path().extension() == ".gguf") r.push_back(it->path().string());
+  r = without_further_parts(std::move(r));
+  return {r.begin(), r.end()};
 }
 
 }  // namespace
@@ -161,7 +158,7 @@ void ModelFiles::dont_need() const {
 
 std::optional<DType> ModelFiles::dominant_quantization() const {
   for (const auto& t : types())
-    for (auto dtype : {DType::q4_0, DType::q4_1, DType::q8_0})
+    for (auto dtype : kBlockTypes)
       if (gguf_ && t.type == ggml_type_of(dtype)->name) return dtype;
   return std::nullopt;
 }

@@ -53,7 +53,7 @@ class ModelFiles {
   };
   /// By bytes, the most first.
   std::vector<TypeShare> types() const;
-  /// The block type that most bytes are of, if any; Q4_0, Q4_1, Q8_0 count.
+  /// The block type that most bytes are of, if any.
   std::optional<DType> dominant_quantization() const;
 
   /// Files beside a folder's config.json; nullopt when absent, and for GGUF.

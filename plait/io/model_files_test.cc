@@ -152,6 +152,11 @@ TEST(ModelPath, names_in_the_cache) {
   EXPECT_EQ(find_model("org/Folder"), t / "xdg/plait/models/org/Folder");
   EXPECT_EQ(ModelFiles("org/Folder").tensor_names().size(), 2u);
   expect_bad_file([] { find_model("Two"); }, "Two.Q4_0.gguf", "Two.Q8_0.gguf");
+  for (auto part : {"Split.Q8_0-00001-of-00002.gguf", "Split.Q8_0-00002-of-00002.gguf", "Cut-00001-of-00001.gguf"})
+    write_gguf(t / (std::string("xdg/plait/models/") + part));
+  EXPECT_EQ(find_model("Split"), t / "xdg/plait/models/Split.Q8_0-00001-of-00002.gguf");
+  EXPECT_EQ(find_model("Split.Q8_0"), t / "xdg/plait/models/Split.Q8_0-00001-of-00002.gguf");
+  EXPECT_EQ(find_model("Cut"), t / "xdg/plait/models/Cut-00001-of-00001.gguf");
   expect_bad_file([] { find_model("None"); }, "'None'", "models/None.gguf", "models/None.*.gguf");
   write_file(t / "xdg/secret.gguf", "x");
   for (auto name : {"../../secret", "org/../../../secret", "/../secret.gguf", "Sma*", ".hidden"})

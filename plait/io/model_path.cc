@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "plait/io/cursor.h"
+#include "plait/io/gguf.h"
 
 namespace plait::io {
 
@@ -78,6 +80,16 @@ std::optional<fs::path> snapshot(const fs::path& repository) {
 
 }  // namespace
 
+std::vector<std::string> without_further_parts(std::vector<std::string> files) {
+  std::sort(files.begin(), files.end());
+  std::set<std::pair<std::string, i64>> seen;
+  std::erase_if(files, [&](const std::string& f) {
+    const auto part = gguf_part(f);
+    return part && !seen.insert({part->stem, part->count}).second;
+  });
+  return files;
+}
+
 std::string find_model(const std::string& path_or_name) {
   if (path_or_name.empty())
     fail(Code::bad_file, "[model] got an empty name, want a file, a folder or a name in the cache");
@@ -92,8 +104,11 @@ std::string find_model(const std::string& path_or_name) {
       }
       std::vector<std::string> quantized;
       for (const auto& p : entries(at.parent_path()))
-        if (p.filename().string().starts_with(at.filename().string() + ".") && p.extension() == ".gguf")
-          quantized.push_back(p.string());
+        if (const auto name = p.filename().string(); p.extension() == ".gguf")
+          if (const auto part = gguf_part(name);
+              name.starts_with(at.filename().string() + ".") || (part && part->stem == at.filename().string()))
+            quantized.push_back(p.string());
+      quantized = without_further_parts(std::move(quantized));
       if (quantized.size() == 1) return quantized[0];
       if (quantized.size() > 1)
         fail(Code::bad_file, "[model {}] got several files, want one of: {}", shown(path_or_name),

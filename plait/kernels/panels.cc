@@ -8,9 +8,62 @@ namespace {
 
 constexpr i64 kVector = 64;
 
-// Bytes of a block in the file before its quants, and vectors of quants of a block in a panel.
-i64 head_bytes(DType t) { return t == DType::q4_1 ? 4 : 2; }
-i64 vectors(DType t) { return t == DType::q8_0 ? 8 : 4; }
+/// How a block of a type lies in the file: where its f16 are, and where its 32-bit words begin that a panel has as
+/// vectors.
+struct Format {
+  i64 d = 0, m = -1, words_at = 2, words = 4;
+  std::uint32_t flip = 0;              // bits that panels hold the other way round
+  bool fifth = false;                  // the first word: fifth bits, as spread() has them
+  const std::int8_t* order = nullptr;  // of the words in a panel; null: as in the file
+};
+
+constexpr std::int8_t kOrderQ3K[] = {24, 25, 26, 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10,
+                                     11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
+constexpr std::int8_t kOrderQ6K[] = {48, 49, 50, 51,                  // scales
+                                     0,  1,  2,  3,  4,  5,  6,  7,   // first half: 32 bytes of q,
+                                     32, 33, 34, 35, 36, 37, 38, 39,  // qh,
+                                     8,  9,  10, 11, 12, 13, 14, 15,  // 32 bytes of q;
+                                     16, 17, 18, 19, 20, 21, 22, 23,  // second half
+                                     40, 41, 42, 43, 44, 45, 46, 47,  //
+                                     24, 25, 26, 27, 28, 29, 30, 31};
+static_assert(std::size(kOrderQ3K) == 27 && std::size(kOrderQ6K) == 52);
+
+Format format(DType t) {
+  switch (t) {
+    case DType::q4_1:
+      return {0, 2, 4, 4};
+    case DType::q5_0:
+      return {0, -1, 2, 5, 0, true};
+    case DType::q5_1:
+      return {0, 2, 4, 5, 0, true};
+    case DType::q8_0:
+      return {0, -1, 2, 8, 0x80808080u};
+    case DType::q2_k:
+      return {80, 82, 0, 20};
+    case DType::q3_k:
+      return {108, -1, 0, 27, 0, false, kOrderQ3K};
+    case DType::q4_k:
+      return {0, 2, 4, 35};
+    case DType::q5_k:
+      return {0, 2, 4, 43};
+    case DType::q6_k:
+      return {208, -1, 0, 52, 0, false, kOrderQ6K};
+    default:
+      return {};
+  }
+}
+
+/// Bit 4w + j -> bit w of byte j, so that one shift brings the bits of 4 consecutive k to the same place of 4 bytes.
+std::uint32_t spread(std::uint32_t word) {
+  std::uint32_t r = 0;
+  for (int w = 0; w < 8; w++) r |= ((word >> 4 * w & 15u) * 0x00204081u & 0x01010101u) << w;
+  return r;
+}
+std::uint32_t unspread(std::uint32_t bits) {
+  std::uint32_t r = 0;
+  for (int w = 0; w < 8; w++) r |= ((bits >> w & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * w;
+  return r;
+}
 
 std::uint32_t load_word(const std::byte* p) {
   std::uint32_t w;
@@ -47,44 +100,40 @@ void pack_bf16(const std::byte* const (&row)[kPanel], i64 k, std::byte* out) {
 }
 
 void pack_blocks(DType t, const std::byte* const (&row)[kPanel], i64 k, std::byte* out) {
-  const i64 stride = info(t).block_bytes, head = head_bytes(t), words = vectors(t);
-  const std::uint32_t flip = t == DType::q8_0 ? 0x80808080u : 0u;
-  for (i64 b = 0; b < k / 32; b++) {
-    PanelBlock at = panel_block(t, k, b);
+  const Format f = format(t);
+  const i64 stride = info(t).block_bytes;
+  constexpr std::byte kZeros[kLargestBlockBytes] = {};
+  for (i64 b = 0; b < k / info(t).block; b++) {
+    const PanelBlock at = panel_block(t, k, b);
     for (i64 c = 0; c < kPanel; c++) {
-      const std::byte* block = row[c] != nullptr ? row[c] + b * stride : nullptr;
-      if (block == nullptr) {
-        std::memset(out + at.scales + 2 * c, 0, 2);
-        if (t == DType::q4_1) std::memset(out + at.minima + 2 * c, 0, 2);
-      } else {
-        std::memcpy(out + at.scales + 2 * c, block, 2);
-        if (t == DType::q4_1) std::memcpy(out + at.minima + 2 * c, block + 2, 2);
-      }
-      for (i64 w = 0; w < words; w++) {
-        std::uint32_t word = (block != nullptr ? load_word(block + head + 4 * w) : 0) ^ flip;
-        std::memcpy(out + at.quants + w * kVector + 4 * c, &word, 4);
+      const std::byte* block = row[c] != nullptr ? row[c] + b * stride : kZeros;
+      std::memcpy(out + at.scales + 2 * c, block + f.d, 2);
+      if (f.m >= 0) std::memcpy(out + at.minima + 2 * c, block + f.m, 2);
+      for (i64 w = 0; w < f.words; w++) {
+        std::uint32_t word = load_word(block + f.words_at + 4 * (f.order != nullptr ? f.order[w] : w)) ^ f.flip;
+        if (f.fifth && w == 0) word = spread(word);
+        std::memcpy(out + at.words + w * kVector + 4 * c, &word, 4);
       }
     }
   }
 }
 
-// The block in the file's format (block_bytes of t) of column c.
-void take_block(DType t, const std::byte* panel, i64 k, i64 b, i64 c, std::byte* out) {
-  const std::uint32_t flip = t == DType::q8_0 ? 0x80808080u : 0u;
+}  // namespace
+
+void panel_block_of(DType t, const std::byte* panel, i64 k, i64 b, i64 column, std::byte* out) {
+  const Format f = format(t);
   const PanelBlock at = panel_block(t, k, b);
-  std::memcpy(out, panel + at.scales + 2 * c, 2);
-  if (t == DType::q4_1) std::memcpy(out + 2, panel + at.minima + 2 * c, 2);
-  for (i64 w = 0; w < vectors(t); w++) {
-    std::uint32_t word = load_word(panel + at.quants + w * kVector + 4 * c) ^ flip;
-    std::memcpy(out + head_bytes(t) + 4 * w, &word, 4);
+  std::memcpy(out + f.d, panel + at.scales + 2 * column, 2);
+  if (f.m >= 0) std::memcpy(out + f.m, panel + at.minima + 2 * column, 2);
+  for (i64 w = 0; w < f.words; w++) {
+    std::uint32_t word = load_word(panel + at.words + w * kVector + 4 * column);
+    if (f.fifth && w == 0) word = unspread(word);
+    word ^= f.flip;
+    std::memcpy(out + f.words_at + 4 * (f.order != nullptr ? f.order[w] : w), &word, 4);
   }
 }
 
-}  // namespace
-
-bool has_panels(DType t) {
-  return t == DType::f32 || t == DType::bf16 || t == DType::q4_0 || t == DType::q4_1 || t == DType::q8_0;
-}
+bool has_panels(DType t) { return t == DType::f32 || t == DType::bf16 || is_quantized(t); }
 
 i64 bytes_of_panel(DType t, i64 k) {
   check_shape(t, k);
@@ -96,15 +145,16 @@ i64 bytes_of_panel(DType t, i64 k) {
 i64 panel_bytes(DType t, i64 n, i64 k) { return panels_of(n) * bytes_of_panel(t, k); }
 
 PanelBlock panel_block(DType t, i64 k, i64 b) {
-  const i64 heads = head_bytes(t) * kPanel, quants = vectors(t) * kVector;
-  if (t == DType::q4_1) {  // head of a block: 64 bytes
-    i64 begin = b * (heads + quants);
+  const Format f = format(t);
+  const i64 heads = (f.m >= 0 ? 4 : 2) * kPanel, words = f.words * kVector;
+  if (f.m >= 0) {  // head of a block: 64 bytes
+    const i64 begin = b * (heads + words);
     return {begin, begin + 2 * kPanel, begin + heads};
   }
   const i64 pair = b / 2 * 2, in_pair = b - pair;
-  const bool whole = pair + 1 < k / 32;  // the last block of an odd count stands alone
-  const i64 begin = pair * (heads + quants);
-  return {begin + in_pair * heads, 0, begin + (whole ? 2 : 1) * heads + in_pair * quants};
+  const bool whole = pair + 1 < k / info(t).block;  // the last block of an odd count stands alone
+  const i64 begin = pair * (heads + words);
+  return {begin + in_pair * heads, 0, begin + (whole ? 2 : 1) * heads + in_pair * words};
 }
 
 void pack_panels(DType t, const std::byte* rows, i64 row_stride, i64 n, i64 k, Range panels, std::byte* out) {
@@ -135,7 +185,7 @@ void unpack_row(DType t, const std::byte* panels, i64 n, i64 k, i64 row, std::by
     if (k % 2 != 0) std::memcpy(out + 2 * (k - 1), panel + k / 2 * kVector + 4 * c, 2);
     return;
   }
-  for (i64 b = 0; b < k / 32; b++) take_block(t, panel, k, b, c, out + b * info(t).block_bytes);
+  for (i64 b = 0; b < k / info(t).block; b++) panel_block_of(t, panel, k, b, c, out + b * info(t).block_bytes);
 }
 
 void panel_row(DType t, const std::byte* panels, i64 n, i64 k, i64 row, float* out) {
@@ -156,10 +206,11 @@ void panel_row(DType t, const std::byte* panels, i64 n, i64 k, i64 row, float* o
   // One block at a time through the file's format: to_f32 holds the only definition of a block's value.
   PLAIT_CHECK(row >= 0 && row < n, "row {} of {}", row, n);
   const std::byte* panel = panels + row / kPanel * bytes_of_panel(t, k);
-  for (i64 b = 0; b < k / 32; b++) {
-    alignas(8) std::byte block[sizeof(BlockQ8_0)];
-    take_block(t, panel, k, b, row % kPanel, block);
-    to_f32(t, block, out + 32 * b, 32);
+  const i64 block = info(t).block;
+  for (i64 b = 0; b < k / block; b++) {
+    std::byte bytes[kLargestBlockBytes];
+    panel_block_of(t, panel, k, b, row % kPanel, bytes);
+    to_f32(t, bytes, out + block * b, block);
   }
 }
 

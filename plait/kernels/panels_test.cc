@@ -8,7 +8,8 @@
 namespace plait::kernels {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::q4_0, DType::q4_1, DType::q8_0};
+constexpr DType kTypes[] = {DType::f32,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
+                            DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
 
 std::vector<std::byte> random_bytes(i64 bytes, u64 seed) {
   std::vector<std::byte> v(static_cast<size_t>(bytes));
@@ -17,7 +18,7 @@ std::vector<std::byte> random_bytes(i64 bytes, u64 seed) {
 }
 
 TEST(Panels, BytesAreThoseOfTheFile) {
-  for (DType t : kTypes) EXPECT_EQ(panel_bytes(t, 48, 96), bytes_of(t, 96) * 48) << name_of(t);
+  for (DType t : kTypes) EXPECT_EQ(panel_bytes(t, 48, 768), bytes_of(t, 768) * 48) << name_of(t);
   EXPECT_EQ(panel_bytes(DType::f32, 17, 3), 2 * 16 * 3 * 4);
   EXPECT_EQ(panel_bytes(DType::bf16, 1, 3), 16 * 4 * 2);  // the pair that is not whole
   EXPECT_EQ(panel_bytes(DType::q8_0, 1, 32), 16 * 34);
@@ -26,7 +27,8 @@ TEST(Panels, BytesAreThoseOfTheFile) {
 TEST(Panels, UnpackGivesTheRowsBack) {
   for (DType t : kTypes)
     for (i64 n : {1, 16, 17, 257})
-      for (i64 k : {32, 64, 96, 576}) {
+      for (i64 k : {32, 64, 96, 576, 256, 512, 1280}) {
+        if (k % info(t).block != 0) continue;
         const i64 row_bytes = bytes_of(t, k), stride = row_bytes + 10;
         auto rows = random_bytes(n * stride, 7);
         Buffer packed(panel_bytes(t, n, k));
@@ -68,7 +70,7 @@ TEST(Panels, OddLengths) {
 
 TEST(Panels, LookupIsTheBlocksValue) {
   for (DType t : kTypes) {
-    const i64 n = 33, k = 160, row_bytes = bytes_of(t, k);
+    const i64 n = 33, k = info(t).block == 256 ? 768 : 160, row_bytes = bytes_of(t, k);
     auto rows = random_bytes(n * row_bytes, 11);
     Buffer packed(panel_bytes(t, n, k));
     pack_panels(t, rows.data(), row_bytes, n, k, {0, panels_of(n)}, packed.data());

@@ -8,16 +8,21 @@
 namespace plait {
 
 namespace {
-constexpr i64 kBlock = 32;  // elements of a quantized block, along the summed dim
+
+/// The largest block among the weights of this name in all layers: no leaf may end inside one.
+i64 largest_block(const ModelConfig& c, const BuildOptions& o, const char* name) {
+  i64 block = 1;
+  for (i64 l = 0; o.weight_dtype && l < c.layers; l++)
+    block = std::max(block, info(o.weight_dtype(fmt::format("layers.{}.{}", l, name))).block);
+  return block;
 }
 
+}  // namespace
+
 std::map<char, Leaf> leaf_table(const ModelConfig& c, const BuildOptions& o) {
-  bool quantized = false;  // wo of some layer: its columns are heads x H
-  if (o.weight_dtype)
-    for (i64 l = 0; l < c.layers && !quantized; l++)
-      quantized = is_quantized(o.weight_dtype(fmt::format("layers.{}.wo", l)));
-  const i64 heads = quantized ? kBlock / std::gcd(c.H, kBlock) : 1;
-  const i64 ffn = c.F >= 2048 ? 128 : std::max<i64>(kBlock, (c.F + 256) / 512 * kBlock);
+  const i64 block = largest_block(c, o, "wo"), heads = block / std::gcd(c.H, block);  // columns of wo: heads x H
+  const i64 usual = c.F >= 2048 ? 128 : std::max<i64>(32, (c.F + 256) / 512 * 32);
+  const i64 ffn = round_up(usual, largest_block(c, o, "down"));
   std::map<char, Leaf> dims = {
       {'T', {0, 256}},       {'R', {0, 0}},   {'D', {c.D, 0}},   {'N', {c.N, heads}},
       {'K', {c.K, 1}},       {'H', {c.H, 0}}, {'F', {c.F, ffn}}, {'V', {c.V, c.V < 4096 ? 32 : 256}},

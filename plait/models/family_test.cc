@@ -217,12 +217,15 @@ TEST(Family, DropoutIsOfTrainingAlone) {
 }
 
 TEST(Family, Leaves) {
-  auto leaf = [](i64 F, i64 V, i64 H, bool quantized, char dim) {
+  auto leaf_of = [](i64 F, i64 V, i64 H, DType type, char dim) {
     ModelConfig c = small_llama(3);
     c.F = F, c.V = V, c.H = H;
-    BuildOptions o;
-    if (quantized) o.weight_dtype = [](const std::string&) { return DType::q4_1; };
+    BuildOptions o;  // one layer decides
+    o.weight_dtype = [type](const std::string& state) { return state.starts_with("layers.1.") ? type : DType::bf16; };
     return leaf_table(c, o).at(dim).leaf;
+  };
+  auto leaf = [&](i64 F, i64 V, i64 H, bool quantized, char dim) {
+    return leaf_of(F, V, H, quantized ? DType::q4_1 : DType::bf16, dim);
   };
   EXPECT_EQ(leaf(1536, 49152, 64, true, 'F'), 96);
   EXPECT_EQ(leaf(208, 257, 8, false, 'F'), 32);
@@ -235,6 +238,13 @@ TEST(Family, Leaves) {
   EXPECT_EQ(leaf(208, 257, 8, true, 'N'), 4);
   EXPECT_EQ(leaf(208, 257, 64, true, 'N'), 1);
   EXPECT_EQ(leaf(208, 257, 80, true, 'N'), 2);
+  EXPECT_EQ(leaf_of(2048, 257, 256, DType::q4_k, 'N'), 1);
+  EXPECT_EQ(leaf_of(2048, 257, 64, DType::q6_k, 'N'), 4);
+  EXPECT_EQ(leaf_of(2048, 257, 96, DType::q2_k, 'N'), 8);
+  EXPECT_EQ(leaf_of(2048, 257, 64, DType::q3_k, 'F'), 256);
+  EXPECT_EQ(leaf_of(768, 257, 64, DType::q5_k, 'F'), 256);
+  EXPECT_EQ(leaf_of(1536, 257, 64, DType::q5_0, 'F'), 96);
+  EXPECT_EQ(leaf_table(small_llama(3), {}).at('N').leaf, 1);
   EXPECT_EQ(leaf_table(small_llama(3), {.leaves = {{'T', 4}}}).at('T').leaf, 4);
 }
 

@@ -39,19 +39,34 @@ DType mixed_type(const std::string& state) {
   return types.at(state);
 }
 
+DType k_type(const std::string& state) {
+  const std::map<std::string, DType> types{
+      {"embedding", DType::q6_k},     {"layers.0.wq", DType::q4_k},   {"layers.0.wk", DType::q5_k},
+      {"layers.0.wv", DType::q6_k},   {"layers.0.wo", DType::q4_k},   {"layers.0.gate", DType::q5_0},
+      {"layers.0.up", DType::q5_1},   {"layers.0.down", DType::q6_k}, {"layers.1.wq", DType::q2_k},
+      {"layers.1.wk", DType::q3_k},   {"layers.1.wv", DType::q4_k},   {"layers.1.wo", DType::q2_k},
+      {"layers.1.gate", DType::q5_k}, {"layers.1.up", DType::q6_k},   {"layers.1.down", DType::q3_k},
+      {"layers.2.wq", DType::q5_1},   {"layers.2.wk", DType::q8_0},   {"layers.2.wv", DType::q5_0},
+      {"layers.2.wo", DType::q5_k},   {"layers.2.gate", DType::q3_k}, {"layers.2.up", DType::q4_k},
+      {"layers.2.down", DType::q4_k}};
+  return types.at(state);
+}
+
 // Each of the types that GGUF files mix, in places where plans cut outputs and where they cut sums.
 TEST(MixedTypes, same_bits_on_any_number_of_ranks) {
   io::TempFolder t;
   struct Case {
     json config;
     std::vector<std::string> plans;
+    DType (*type)(const std::string&) = mixed_type;
   };
   const std::vector<Case> cases{{llama_config(6, 2, 32, 96, 160), {"2", "3", "4", "5", "6", "3,1", "2s", "2x2", "1x2"}},
-                                {llama_config(12, 4, 8, 96, 224), {"2", "3", "1,2"}}};  // 4 heads of 8 to a block
+                                {llama_config(12, 4, 8, 96, 224), {"2", "3", "1,2"}},  // 4 heads of 8 to a block
+                                {llama_config(6, 2, 128, 256, 768), {"2", "3", "1,2", "3s"}, k_type}};  // 2 of 128
   for (auto& c : cases) {
     RandomModel m(c.config);
-    const std::string path = t / fmt::format("{}.gguf", m.N);
-    write_gguf(m, path, mixed_type);
+    const std::string path = t / fmt::format("{}-{}.gguf", m.N, m.H);
+    write_gguf(m, path, c.type);
     io::ModelFiles files(path);
     const RunRequest q{.prompt = some_tokens(21, m.V), .greedy = 6};
     const Outcome one = run(files, options("1"), q);
@@ -66,8 +81,7 @@ TEST(MixedTypes, same_bits_on_any_number_of_ranks) {
 }
 
 /// A weight as the run has it: as written, and then in bf16 unless it is in blocks.
-Values resident(const RandomModel& m, const std::string& state, i64 count) {
-  const DType type = mixed_type(state);
+Values resident(const RandomModel& m, const std::string& state, i64 count, DType type) {
   Values w(static_cast<size_t>(count));
   to_f32(type, quantized(type, m.weight(state, count)).data(), w.data(), count);
   for (float& x : w) x = is_quantized(type) ? x : static_cast<float>(bf16(x));
@@ -99,10 +113,9 @@ Values numbers(const View& v) {
 // activations themselves would be off by 1e-3 of sum |x| max |w|, a hundred times as much. Logits are compared with
 // no dequantized run: int8 is off by amax / 440 a number in the mean (half a percent of a normal block's), and three
 // random layers make ten times as much of it.
-TEST(MixedTypes, products_are_those_of_the_blocks) {
+void expect_products_of_blocks(const RandomModel& m, DType (*type)(const std::string&)) {
   io::TempFolder t;
-  RandomModel m(llama_config(6, 2, 32, 96, 160));
-  write_gguf(m, t / "m.gguf", mixed_type);
+  write_gguf(m, t / "m.gguf", type);
   io::ModelFiles files(t / "m.gguf");
   Engine engine(files, make_serving_plan(files, options("1")), {.threads = 1});
   engine.run([&](Session& s) {
@@ -119,8 +132,8 @@ TEST(MixedTypes, products_are_those_of_the_blocks) {
         if (id == program.step(c).in[1]) state = name;
       auto [x, rows] = seen.at(program.step(c).in[0]);
       const size_t k = x.size() / static_cast<size_t>(rows), n = got.size() / static_cast<size_t>(rows);
-      const Values w = resident(m, state, static_cast<i64>(n * k));
-      if (is_quantized(mixed_type(state))) quantize_activations(x);
+      const Values w = resident(m, state, static_cast<i64>(n * k), type(state));
+      if (is_quantized(type(state))) quantize_activations(x);
       const float most = std::fabs(
           *std::max_element(w.begin(), w.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
       double worst = 0;  // of the bound
@@ -135,13 +148,18 @@ TEST(MixedTypes, products_are_those_of_the_blocks) {
             static_cast<double>(k) * 0x1p-24 * size + (view.dtype == DType::bf16 ? 0x1p-8 : 0) * std::fabs(want);
         worst = std::max(worst, std::fabs(got[i] - want) / bound);
       }
-      EXPECT_LE(worst, 1) << state << " of " << name_of(mixed_type(state)) << ", " << rows << " rows";
+      EXPECT_LE(worst, 1) << state << " of " << name_of(type(state)) << ", " << rows << " rows";
       products.insert(state);
     });
     s.forward(some_tokens(21, m.V));
     s.forward(some_tokens(1, m.V));
     EXPECT_EQ(products.size(), static_cast<size_t>(7 * m.layers + 1));
   });
+}
+
+TEST(MixedTypes, products_are_those_of_the_blocks) {
+  expect_products_of_blocks(RandomModel(llama_config(6, 2, 32, 96, 160)), mixed_type);
+  expect_products_of_blocks(RandomModel(llama_config(4, 2, 64, 256, 256)), k_type);
 }
 
 TEST(MixedTypes, what_blocks_do_not_allow) {

@@ -27,8 +27,22 @@ std::optional<MatmulJob::Type> type_of(DType t) {
       return MatmulJob::kQ4_0;
     case DType::q4_1:
       return MatmulJob::kQ4_1;
+    case DType::q5_0:
+      return MatmulJob::kQ5_0;
+    case DType::q5_1:
+      return MatmulJob::kQ5_1;
     case DType::q8_0:
       return MatmulJob::kQ8_0;
+    case DType::q2_k:
+      return MatmulJob::kQ2_K;
+    case DType::q3_k:
+      return MatmulJob::kQ3_K;
+    case DType::q4_k:
+      return MatmulJob::kQ4_K;
+    case DType::q5_k:
+      return MatmulJob::kQ5_K;
+    case DType::q6_k:
+      return MatmulJob::kQ6_K;
     default:
       return std::nullopt;
   }
@@ -76,9 +90,8 @@ Result<std::vector<i64>> leaf_edges(const Args& a, const Term& summed, i64 k) {
 }
 
 /// One chain (no leaves) or the leaves of an exact sum.
-std::string set_leaves(Product& p, const Args& a, const Term& summed) {
-  const i64 k = p.job.x_k;
-  const i64 unit = p.job.w_type == MatmulJob::kF32 ? 1 : p.job.w_type == MatmulJob::kBf16 ? 2 : 32;
+std::string set_leaves(Product& p, const Args& a, const Term& summed, DType w_type) {
+  const i64 k = p.job.x_k, unit = w_type == DType::bf16 ? 2 : info(w_type).block;
   p.edges = {0, p.job.k};
   if (p.job.out_type != MatmulJob::kI64) return "";
   auto edges = leaf_edges(a, summed, k);
@@ -149,7 +162,7 @@ Result<Product> describe(const Args& a) {
   if (w.dtype == DType::bf16) p.job.k = round_up(p.job.k, 2);
   if (p.job.k > kMostK) return R::no(fmt::format("k = {}, want at most {}", p.job.k, kMostK));
   if (p.rows == 0 || p.job.n == 0 || p.job.k == 0) return p;
-  if (std::string why = set_leaves(p, a, summed); !why.empty()) return R::no(why);
+  if (std::string why = set_leaves(p, a, summed, w.dtype); !why.empty()) return R::no(why);
   return p;
 }
 
@@ -181,14 +194,15 @@ void clear(const Product& p) {
     std::memset(p.job.out + t * p.job.out_stride, 0, static_cast<size_t>(p.job.n * size));
 }
 
-MatmulProduct product_of(Isa isa) {
+MatmulProduct product_of(Isa isa, DType w_type) {
+  const bool k = info(w_type).block == 256;
   switch (isa) {
     case Isa::avx512_bf16:
-      return matmul_avx512bf16;
+      return k ? matmul_k_avx512 : matmul_avx512bf16;
     case Isa::avx512:
-      return matmul_avx512;
+      return k ? matmul_k_avx512 : matmul_avx512;
     case Isa::avx2:
-      return matmul_avx2;
+      return k ? matmul_k_avx2 : matmul_avx2;
     default:
       return matmul_reference;
   }
@@ -224,7 +238,7 @@ Result<std::shared_ptr<const Product>> describe_product(const Args& a, Isa isa, 
   auto p = std::make_shared<Product>(std::move(*described));
   p->job.edges = p->edges.data();
   p->job.native_bf16 = native_bf16.value_or(native_bf16_is_fast());
-  p->run = product_of(isa);
+  p->run = product_of(isa, a.in[1].dtype);
   return std::shared_ptr<const Product>(std::move(p));
 }
 

@@ -7,7 +7,7 @@
 namespace plait::kernels {
 
 struct MatmulJob {
-  enum Type : std::uint8_t { kF32, kBf16, kI64, kQ4_0, kQ4_1, kQ8_0 };
+  enum Type : std::uint8_t { kF32, kBf16, kI64, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K };
   Type x_type, w_type, out_type;
   bool native_bf16;        // the bf16 dot product of the processor is the faster way here
   const unsigned char* x;  // row 0 of the call
@@ -41,5 +41,8 @@ std::uint32_t matmul_reference(const MatmulPart*, std::int64_t, std::int64_t, st
 std::uint32_t matmul_avx2(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 std::uint32_t matmul_avx512(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 std::uint32_t matmul_avx512bf16(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
+// Weights in blocks of 256.
+std::uint32_t matmul_k_avx2(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
+std::uint32_t matmul_k_avx512(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 
 }  // namespace plait::kernels

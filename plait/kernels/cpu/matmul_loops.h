@@ -297,7 +297,20 @@ std::uint32_t run_method(const MatmulPart* parts, Size count, const Method<V>& m
   return V::largest_of(loops.largest);
 }
 
-/// The products in V's instruction set.
+template <class V, class T, template <class, int, int> class Source>
+std::uint32_t run_blocks(const MatmulPart* parts, Size count, Size row_begin, Size row_end) {
+  const Size row_bytes = block_row_bytes<T>(parts[0].job->k);
+  Method<V> m = method_of_blocks<V, Source>(row_end - row_begin, row_bytes);
+  m.prepare = prepare_blocks<V, T>;
+  m.x_row_bytes = row_bytes;
+  return run_method<V>(parts, count, m, 0, row_begin, row_end);
+}
+template <class V, MatmulJob::Type kType>
+std::uint32_t run_blocks_of(const MatmulPart* parts, Size count, Size row_begin, Size row_end) {
+  return run_blocks<V, BlockType<kType>, BlocksOf<kType>::template Blocks>(parts, count, row_begin, row_end);
+}
+
+/// The products in V's instruction set, all but those of blocks of 256 (matmul_k_*.cc).
 template <class V>
 std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size row_end) {
   const MatmulJob& job = *parts[0].job;
@@ -306,17 +319,15 @@ std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size 
   const Size rows = row_end - row_begin;
   switch (job.w_type) {
     case MatmulJob::kQ4_0:
-      m = method_of_blocks<V, BlocksOf<MatmulJob::kQ4_0>::template Blocks>(rows, block_row_bytes(job.k));
-      m.prepare = prepare_blocks<V, MatmulJob::kQ4_0>;
-      break;
+      return run_blocks_of<V, MatmulJob::kQ4_0>(parts, count, row_begin, row_end);
     case MatmulJob::kQ4_1:
-      m = method_of_blocks<V, BlocksOf<MatmulJob::kQ4_1>::template Blocks>(rows, block_row_bytes(job.k));
-      m.prepare = prepare_blocks<V, MatmulJob::kQ4_1>;
-      break;
+      return run_blocks_of<V, MatmulJob::kQ4_1>(parts, count, row_begin, row_end);
+    case MatmulJob::kQ5_0:
+      return run_blocks_of<V, MatmulJob::kQ5_0>(parts, count, row_begin, row_end);
+    case MatmulJob::kQ5_1:
+      return run_blocks_of<V, MatmulJob::kQ5_1>(parts, count, row_begin, row_end);
     case MatmulJob::kQ8_0:
-      m = method_of_blocks<V, BlocksOf<MatmulJob::kQ8_0>::template Blocks>(rows, block_row_bytes(job.k));
-      m.prepare = prepare_blocks<V, MatmulJob::kQ8_0>;
-      break;
+      return run_blocks_of<V, MatmulJob::kQ8_0>(parts, count, row_begin, row_end);
     case MatmulJob::kBf16:
       if (rows > kDirectPairs && job.longest_leaf <= kChunk &&
           (!any_rounds(parts, count) || kScratchX / float_row_bytes(job.k) >= 48)) {
@@ -339,13 +350,8 @@ std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size 
       chunk = m.listed ? kChunk : kDirectChunk;
       break;
   }
-  const bool blocks = job.w_type != MatmulJob::kF32 && job.w_type != MatmulJob::kBf16;
-  if (blocks) {
-    m.x_row_bytes = block_row_bytes(job.k);
-  } else {
-    m.x_bytes_of_k = 4;
-    if (job.w_type == MatmulJob::kBf16 || job.x_type != MatmulJob::kF32) m.x_row_bytes = float_row_bytes(job.k);
-  }
+  m.x_bytes_of_k = 4;
+  if (job.w_type == MatmulJob::kBf16 || job.x_type != MatmulJob::kF32) m.x_row_bytes = float_row_bytes(job.k);
   return run_method<V>(parts, count, m, chunk, row_begin, row_end);
 }
 

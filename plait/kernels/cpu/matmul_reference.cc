@@ -5,6 +5,7 @@
 #include "plait/kernels/cpu/matmul_job.h"
 #include "plait/kernels/cpu/quantize.h"
 #include "plait/kernels/panels.h"
+#include "plait/tensor/blocks.h"
 
 namespace plait::kernels {
 
@@ -17,13 +18,20 @@ T load(const unsigned char* p) {
   return v;
 }
 
-float load_half(const unsigned char* p) { return f16_to_f32(load<std::uint16_t>(p)); }
 float load_bf16(const unsigned char* p) { return static_cast<float>(load<bf16>(p)); }
+
+DType type_of(const MatmulJob& job) {
+  if (job.w_type == MatmulJob::kF32) return DType::f32;
+  if (job.w_type == MatmulJob::kBf16) return DType::bf16;
+  static_assert(MatmulJob::kQ6_K - MatmulJob::kQ4_0 + 1 == std::size(kBlockTypes));  // in the same order
+  return kBlockTypes[job.w_type - MatmulJob::kQ4_0];
+}
 
 struct Panel {
   const MatmulJob& job;
   const unsigned char* x;  // a row
   const unsigned char* w;  // a panel
+  DType w_type;
 
   float x_at(i64 k) const {
     if (k >= job.x_k) return 0;
@@ -42,34 +50,34 @@ struct Panel {
           acc[c] = std::fma(x_at(k), load_bf16(w + 32 * k + 4 * c), acc[c]);
         }
     } else {
-      for (i64 b = begin / 32; b < end / 32; b++) add_block(b, acc);
+      const i64 block = info(w_type).block;
+      for (i64 b = begin / block; b < end / block; b++) add_block(b, acc);
     }
   }
 
   void add_block(i64 b, float* acc) const {
-    const DType type = job.w_type == MatmulJob::kQ8_0   ? DType::q8_0
-                       : job.w_type == MatmulJob::kQ4_1 ? DType::q4_1
-                                                        : DType::q4_0;
     const DType x_type = job.x_type == MatmulJob::kF32 ? DType::f32 : DType::bf16;
-    const PanelBlock at = panel_block(type, job.k, b);
-    std::int8_t q[32];
-    float d;
-    std::int32_t sum;
-    quantize(x_type, x + bytes_of(x_type, 32 * b), 32, q, &d, &sum);
+    const i64 block = info(w_type).block, sub = sub_block(w_type);
+    const bool minima = has_minimum(w_type);
+    std::int8_t q[kLargestBlock];
+    float d[kLargestBlock / 32];
+    std::int32_t sums[kLargestBlock / 32];
+    quantize(x_type, x + bytes_of(x_type, block * b), block, q, d, sums);
     for (i64 c = 0; c < kPanel; c++) {
-      std::int32_t dot = 0;
-      for (i64 i = 0; i < 32; i++) {
-        std::int32_t weight;
-        if (type == DType::q8_0) {
-          weight = load<std::uint8_t>(w + at.quants + i / 4 * 64 + 4 * c + i % 4) - 128;
-        } else {
-          auto byte = load<std::uint8_t>(w + at.quants + i % 16 / 4 * 64 + 4 * c + i % 4);
-          weight = (i < 16 ? byte & 15 : byte >> 4) - (type == DType::q4_0 ? 8 : 0);
+      std::byte bytes[kLargestBlockBytes];
+      panel_block_of(w_type, reinterpret_cast<const std::byte*>(w), job.k, b, c, bytes);
+      BlockParts parts;
+      take_apart(w_type, bytes, parts);
+      for (i64 s = 0; s < block / sub; s++) {
+        std::int32_t dot = 0, sum = 0;
+        for (i64 i = s * sub; i < (s + 1) * sub; i++) {
+          dot += parts.q[i] * q[i];
+          sum += q[i];
         }
-        dot += weight * q[i];
+        const float dx = d[s * sub / 32];
+        acc[c] = std::fma(static_cast<float>(dot), dx * parts.scale[s], acc[c]);
+        if (minima) acc[c] = std::fma(-parts.minimum[s], dx * static_cast<float>(sum), acc[c]);
       }
-      acc[c] = std::fma(static_cast<float>(dot), d * load_half(w + at.scales + 2 * c), acc[c]);
-      if (type == DType::q4_1) acc[c] = std::fma(load_half(w + at.minima + 2 * c), d * static_cast<float>(sum), acc[c]);
     }
   }
 };
@@ -78,7 +86,7 @@ std::uint32_t product(const MatmulJob& job, i64 row_begin, i64 row_end, i64 pane
   std::uint32_t largest = 0;
   for (i64 p = panel_begin; p < panel_end; p++)
     for (i64 t = row_begin; t < row_end; t++) {
-      Panel panel{job, job.x + t * job.x_stride, job.w + p * job.panel_bytes};
+      Panel panel{job, job.x + t * job.x_stride, job.w + p * job.panel_bytes, type_of(job)};
       unsigned char* out = job.out + t * job.out_stride;
       const i64 columns = std::min(kPanel, job.n - p * kPanel);
       if (job.out_type != MatmulJob::kI64) {

@@ -11,11 +11,13 @@
 #include "plait/base/random.h"
 #include "plait/kernels/cpu/quantize.h"
 #include "plait/kernels/panels.h"
+#include "plait/tensor/blocks.h"
 
 namespace plait::kernels {
 namespace {
 
-constexpr DType kWeights[] = {DType::f32, DType::bf16, DType::q4_0, DType::q4_1, DType::q8_0};
+constexpr DType kWeights[] = {DType::f32,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
+                              DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
 constexpr DType kActivations[] = {DType::f32, DType::bf16};
 constexpr DType kResults[] = {DType::f32, DType::bf16, DType::i64};
 
@@ -47,10 +49,12 @@ std::vector<std::byte> weight_rows(DType t, i64 n, i64 k, u64 seed) {
       continue;
     }
     for (i64 b = 0; b < info(t).block_bytes; b++)
-      at[b] = static_cast<std::byte>(random_bits(seed + 1, static_cast<u64>(i * 64 + b)) >> 9);
-    const std::uint16_t d = f32_to_f16(value * 0.1f), m = f32_to_f16(value * -0.7f);
-    std::memcpy(at, &d, 2);
-    if (t == DType::q4_1) std::memcpy(at + 2, &m, 2);
+      at[b] = static_cast<std::byte>(random_bits(seed + 1, static_cast<u64>(i * 256 + b)) >> 9);
+    const float unit = info(t).block == 256 ? value / 16 : value;
+    const std::uint16_t d = f32_to_f16(unit * 0.1f), m = f32_to_f16(unit * -0.7f);
+    std::byte* halves = at + (t == DType::q2_k ? 80 : t == DType::q3_k ? 108 : t == DType::q6_k ? 208 : 0);
+    std::memcpy(halves, &d, 2);
+    if (has_minimum(t)) std::memcpy(halves + 2, &m, 2);
   }
   return rows;
 }
@@ -100,10 +104,14 @@ struct Case {
   }
 };
 
-std::vector<i64> leaves_of(i64 k) {
-  if (k < 64) return {0, k};
-  std::vector<i64> e{0, 32};
-  while (e.back() + 128 < k) e.push_back(e.back() + 128);
+/// k, as long as blocks of the type make it.
+i64 whole_blocks(DType t, i64 k) { return round_up(k, info(t).block); }
+
+std::vector<i64> leaves_of(DType t, i64 k) {
+  const i64 first = std::max<i64>(32, info(t).block), step = std::max<i64>(128, info(t).block);
+  if (k < 2 * first) return {0, k};
+  std::vector<i64> e{0, first};
+  while (e.back() + step < k) e.push_back(e.back() + step);
   e.push_back(k);
   return e;
 }
@@ -116,16 +124,16 @@ class Matmul : public testing::Test {
 
 TEST_F(Matmul, EveryInstructionSetHasTheBitsOfTheReference) {
   for (DType wt : kWeights)
-    for (i64 k : {8, 576, 1536})
+    for (i64 length : {8, 576, 1536})
       for (i64 n : {1, 17, 257}) {
-        if (is_quantized(wt) && k % 32 != 0) continue;
+        const i64 k = whole_blocks(wt, length);
         auto rows_of_w = weight_rows(wt, n, k, 5);
         for (DType xt : kActivations)
           for (i64 rows : {1, 2, 3, 7, 12, 33, 130}) {
-            if (rows > 33 && (k > 576 || xt == DType::f32)) continue;
-            if (k > 576 && n > 17 && rows > 3) continue;
+            if (rows > 33 && (length > 576 || xt == DType::f32)) continue;
+            if (length > 576 && n > 17 && rows > 3) continue;
             const DType ot = kResults[static_cast<size_t>(rows + k / 8 + n) % 3];
-            Case c(xt, wt, ot, rows, n, k, ot == DType::i64 ? leaves_of(k) : std::vector<i64>{});
+            Case c(xt, wt, ot, rows, n, k, ot == DType::i64 ? leaves_of(wt, k) : std::vector<i64>{});
             c.set_w(rows_of_w);
             c.set_x(activations(rows * k, 9));
             auto want = c.bytes(kReference, one);
@@ -194,9 +202,10 @@ TEST_F(Matmul, ReferenceKeepsTheOrder) {
 }
 
 TEST_F(Matmul, ReferenceIsNearTheSumInDouble) {
-  const i64 k = 576, n = 40, rows = 3;
+  const i64 n = 40, rows = 3;
   for (DType wt : kWeights) {
-    Case c(DType::f32, wt, DType::f32, rows, n, k), exact(DType::f32, wt, DType::i64, rows, n, k, leaves_of(k));
+    const i64 k = whole_blocks(wt, 576);
+    Case c(DType::f32, wt, DType::f32, rows, n, k), exact(DType::f32, wt, DType::i64, rows, n, k, leaves_of(wt, k));
     auto w_rows = weight_rows(wt, n, k, 31);
     auto x = activations(rows * k, 32);
     for (Case* p : {&c, &exact}) {
@@ -204,7 +213,7 @@ TEST_F(Matmul, ReferenceIsNearTheSumInDouble) {
       p->set_x(x);
       ASSERT_FALSE(p->run(kReference, one));
     }
-    std::vector<float> w(k);
+    std::vector<float> w(static_cast<size_t>(k));
     for (i64 j = 0; j < n; j++) {
       to_f32(wt, w_rows.data() + j * bytes_of(wt, k), w.data(), k);
       for (i64 t = 0; t < rows; t++) {
@@ -224,11 +233,12 @@ TEST_F(Matmul, ReferenceIsNearTheSumInDouble) {
 
 // A row, a part of the columns, any number of threads: the same bits as in the whole.
 TEST_F(Matmul, RowsDoNotDependOnTheirCompany) {
-  const i64 k = 320, n = 150, rows = 512;
+  const i64 n = 150, rows = 512;
   for (Path path : available())
     for (DType wt : kWeights) {
-      const DType ot = wt == DType::bf16 || wt == DType::q8_0 ? DType::i64 : DType::f32;
-      auto edges = ot == DType::i64 ? leaves_of(k) : std::vector<i64>{};
+      const i64 k = whole_blocks(wt, 320);
+      const DType ot = wt == DType::bf16 || wt == DType::q8_0 || wt == DType::q6_k ? DType::i64 : DType::f32;
+      auto edges = ot == DType::i64 ? leaves_of(wt, k) : std::vector<i64>{};
       auto w_rows = weight_rows(wt, n, k, 41);
       auto x = activations(rows * k, 42);
       Case whole(DType::bf16, wt, ot, rows, n, k, edges);
@@ -254,8 +264,9 @@ TEST_F(Matmul, RowsDoNotDependOnTheirCompany) {
 }
 
 TEST_F(Matmul, ColumnCutsHaveTheBitsOfTheWhole) {
-  const i64 k = 192, n = 211, rows = 9;
+  const i64 n = 211, rows = 9;
   for (DType wt : kWeights) {
+    const i64 k = whole_blocks(wt, 192);
     auto w_rows = weight_rows(wt, n, k, 51);
     auto x = activations(rows * k, 52);
     Case whole(DType::bf16, wt, DType::f32, rows, n, k);
@@ -281,9 +292,10 @@ TEST_F(Matmul, ColumnCutsHaveTheBitsOfTheWhole) {
 // The sum over heads of "t n h, n h d -> t d", cut unevenly over ranks that hold whole boxes of x: integers add up to
 // exactly the uncut sum.
 TEST_F(Matmul, CutSumsAddUpToTheWhole) {
-  const i64 heads = 9, h = 32, d = 70, rows = 5, k = heads * h;
+  const i64 heads = 9, d = 70, rows = 5;
   for (DType wt : kWeights)
     for (Path path : available()) {
+      const i64 h = whole_blocks(wt, 32), k = heads * h;
       auto w_rows = weight_rows(wt, d, k, 61);
       Tensor x(DType::bf16, {{0, rows}, {0, heads}, {0, h}});
       auto values = activations(rows * k, 62);
@@ -370,12 +382,13 @@ bool same_numbers(const Tensor& a, const std::vector<std::byte>& b) {  // NaN eq
 
 TEST_F(Matmul, SpecialNumbers) {
   const float denormal = 1e-40f, inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
-  const i64 k = 64, n = 20;
+  const i64 n = 20;
   for (DType wt : kWeights)
     for (DType xt : kActivations)
       for (float special : {denormal, -denormal, -0.0f, inf, nan, 1e-37f, 3e38f})
         for (i64 rows : {1, 24}) {
-          Case c(xt, wt, DType::f32, rows, n, k), sum(xt, wt, DType::i64, rows, n, k, {0, 32, 64});
+          const i64 k = whole_blocks(wt, 32) * 2;
+          Case c(xt, wt, DType::f32, rows, n, k), sum(xt, wt, DType::i64, rows, n, k, {0, k / 2, k});
           std::vector<float> x = activations(rows * k, 81);
           for (i64 t = 0; t < rows; t++)
             for (i64 i = 0; i < 32; i++)
@@ -461,6 +474,8 @@ TEST_F(Matmul, DeclinesWithAReason) {
   EXPECT_EQ(why(odd.args), "a leaf begins at 33, want a multiple of 2");
   Case cut_block(DType::bf16, DType::q8_0, DType::i64, 2, 4, 64, {0, 16, 64});
   EXPECT_EQ(why(cut_block.args), "a leaf begins at 16, want a multiple of 32");
+  Case cut_large(DType::bf16, DType::q4_k, DType::i64, 2, 4, 512, {0, 128, 512});
+  EXPECT_EQ(why(cut_large.args), "a leaf begins at 128, want a multiple of 256");
   Case none(DType::bf16, DType::bf16, DType::i64, 2, 4, 64);
   EXPECT_EQ(why(none.args), "an exact sum over dims without leaves");
   Case type(DType::f64, DType::bf16, DType::f32, 2, 4, 64);

@@ -3,7 +3,7 @@
 // A tile is kR rows by kP panels, its accumulators live in registers while k runs. Three sources of weights:
 //   Floats   f32 panels, or bf16 panels unpacked to f32
 //   Pairs    bf16 panels as they lie, two FMAs a pair
-//   Blocks   q4_0, q4_1, q8_0 panels, integer dot products (matmul_blocks.h)
+//   Blocks   panels of quantized types, integer dot products (matmul_blocks.h, matmul_k_blocks.h)
 // Without leaves a tile continues the chain that it finds in c (f32) unless it is the first; with leaves it adds each
 // leaf to the exact sums in c (i64). See matmul_job.h for what may be included.
 #pragma once

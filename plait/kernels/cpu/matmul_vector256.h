@@ -88,13 +88,25 @@ struct V256 {
   }
   PLAIT_INLINE std::uint32_t largest_of(I v) { return static_cast<std::uint32_t>(largest_lane(v)); }
 
+  // Bits of 32-bit lanes: all by one count, each by its own, and turned left by counts of 0 to 31.
+  PLAIT_INLINE I left(I v, int by) { return reinterpret_cast<I>(reinterpret_cast<__v8su>(v) << by); }
+  PLAIT_INLINE I right(I v, int by) { return reinterpret_cast<I>(reinterpret_cast<__v8su>(v) >> by); }
+  PLAIT_INLINE I right(I v, I by) { return _mm256_srlv_epi32(v, by); }
+  PLAIT_INLINE I turned(I v, I by) {
+    return _mm256_or_si256(_mm256_sllv_epi32(v, by), _mm256_srlv_epi32(v, _mm256_sub_epi32(splat(32), by)));
+  }
+  PLAIT_INLINE I bits(I v, std::int32_t mask) { return _mm256_and_si256(v, splat(mask)); }
+  PLAIT_INLINE I bytes_of(I v, char mask) { return _mm256_and_si256(v, _mm256_set1_epi8(mask)); }
+  PLAIT_INLINE I with_bytes_of(I low, I v, char mask) { return _mm256_or_si256(low, bytes_of(v, mask)); }
+  PLAIT_INLINE I signed_byte(I v, int i) { return _mm256_srai_epi32(left(v, 24 - 8 * i), 24); }
+
   // Blocks. dot*: acc += 4 products of bytes of w with the signed bytes x, in each lane.
   static constexpr bool kOffsetInSum = false;
   PLAIT_INLINE I splat(std::int32_t v) { return _mm256_set1_epi32(v); }
   PLAIT_INLINE I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   PLAIT_INLINE I low_nibbles(I v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
   PLAIT_INLINE I high_nibbles(I v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
-  PLAIT_INLINE I dot4(I acc, I w, I x) {  // w < 16: two products fit into 16 bits
+  PLAIT_INLINE I dot4(I acc, I w, I x) {  // w < 128: two products fit into 16 bits
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
   }
   PLAIT_INLINE I dot8(I acc, I w, I x) {  // w has offset 128; |w| * x with w's sign: 2 * 128 * 127 fits
@@ -103,9 +115,10 @@ struct V256 {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(two, _mm256_set1_epi16(1)));
   }
   PLAIT_INLINE F to_float(I v) { return _mm256_cvtepi32_ps(v); }
+  PLAIT_INLINE F sub(F a, F b) { return _mm256_sub_ps(a, b); }
   PLAIT_INLINE F halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 
-  // Activations: 32 of a block -> int8, scale, sum.
+  // Activations: 32 of a block -> int8, scale, sums of both halves.
   PLAIT_INLINE void quantize(const float* in, std::int8_t* q, float* d, std::int32_t* sum) {
     const I mask = _mm256_set1_epi32(0x7fffffff);
     I m = zero_int();
@@ -114,7 +127,7 @@ struct V256 {
     const bool finite = bits < 0x7f800000;
     const float amax = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits))), scale = amax / 127.0f;
     *d = scale;
-    *sum = 0;
+    sum[0] = sum[1] = 0;
     F inverse = _mm256_set1_ps(scale > 0 && finite ? 127.0f / amax : 0.0f);
     for (int i = 0; i < 32; i++) q[i] = 0;
     if (!finite) return;
@@ -123,7 +136,7 @@ struct V256 {
       _mm256_store_si256(reinterpret_cast<__m256i*>(lane), _mm256_cvtps_epi32(_mm256_mul_ps(load(in + i), inverse)));
       for (int j = 0; j < 8; j++) {
         q[i + j] = static_cast<std::int8_t>(lane[j]);
-        *sum += lane[j];
+        sum[i / 16] += lane[j];
       }
     }
   }

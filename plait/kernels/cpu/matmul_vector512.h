@@ -71,6 +71,18 @@ struct V512 {
   PLAIT_INLINE I zero_int() { return _mm512_setzero_si512(); }
   PLAIT_INLINE std::uint32_t largest_of(I v) { return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(v)); }
 
+  // Bits of 32-bit lanes: all by one count, each by its own, and turned left by counts of 0 to 31.
+  PLAIT_INLINE I left(I v, int by) { return reinterpret_cast<I>(reinterpret_cast<__v16su>(v) << by); }
+  PLAIT_INLINE I right(I v, int by) { return reinterpret_cast<I>(reinterpret_cast<__v16su>(v) >> by); }
+  PLAIT_INLINE I right(I v, I by) { return _mm512_srlv_epi32(v, by); }
+  PLAIT_INLINE I turned(I v, I by) { return _mm512_rolv_epi32(v, by); }
+  PLAIT_INLINE I bits(I v, std::int32_t mask) { return _mm512_and_si512(v, splat(mask)); }
+  PLAIT_INLINE I bytes_of(I v, char mask) { return _mm512_and_si512(v, _mm512_set1_epi8(mask)); }
+  PLAIT_INLINE I with_bytes_of(I low, I v, char mask) {
+    return _mm512_ternarylogic_epi32(low, v, _mm512_set1_epi8(mask), 0xf8);
+  }
+  PLAIT_INLINE I signed_byte(I v, int i) { return _mm512_srai_epi32(left(v, 24 - 8 * i), 24); }
+
   // Blocks. dot*: acc += 4 products of unsigned bytes of w with the signed bytes x, in each lane.
   static constexpr bool kOffsetInSum = true;  // q8_0 enters as it lies, offset 128: the sum of x takes it back
   PLAIT_INLINE I splat(std::int32_t v) { return _mm512_set1_epi32(v); }
@@ -80,9 +92,10 @@ struct V512 {
   PLAIT_INLINE I dot4(I acc, I w, I x) { return _mm512_dpbusd_epi32(acc, w, x); }
   PLAIT_INLINE I dot8(I acc, I w, I x) { return _mm512_dpbusd_epi32(acc, w, x); }
   PLAIT_INLINE F to_float(I v) { return _mm512_cvtepi32_ps(v); }
+  PLAIT_INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   PLAIT_INLINE F halves(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
 
-  // Activations: 32 of a block (as two vectors) -> int8, scale, sum.
+  // Activations: 32 of a block (as two vectors) -> int8, scale, sums of both halves.
   PLAIT_INLINE void quantize(const float* in, std::int8_t* q, float* d, std::int32_t* sum) {
     F a = _mm512_loadu_ps(in), b = _mm512_loadu_ps(in + 16);
     const I mask = _mm512_set1_epi32(0x7fffffff);
@@ -94,14 +107,15 @@ struct V512 {
     *d = scale;
     if (!(scale > 0) || !finite) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_setzero_si256());
-      *sum = 0;
+      sum[0] = sum[1] = 0;
       return;
     }
     F inverse = _mm512_set1_ps(127.0f / amax);
     I qa = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), qb = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(qa));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(qb));
-    *sum = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
+    sum[0] = _mm512_reduce_add_epi32(qa);
+    sum[1] = _mm512_reduce_add_epi32(qb);
   }
 };
 
