@@ -125,6 +125,14 @@ json "{r['kind'] for r in j['degrees'][1]['profile']['decode']} == {'kernel', 'c
 json "{r['kind'] for r in j['degrees'][0]['profile']['decode']} == {'kernel', 'rest'}"
 check "bench --comm" 0 "$plait" bench --comm -tp 2 --json
 json "{'barrier', 'all_reduce'} <= {c['op'] for c in j['collectives']} and all(c['median_us'] > 0 for c in j['collectives'])"
+for ranks in thread process; do
+  check "trace --ranks $ranks" 0 "$plait" trace "$model" -tp 2 -t 1 --ranks $ranks --prompt-tokens 20 --gen-tokens 5 -o "$work/trace.json"
+  check "timeline of ranks as $ranks" 0 python3 scripts/check_trace.py "$work/trace.json" 2 6
+done
+check "trace of one rank" 0 "$plait" trace "$model" -tp 1 -c 512 --prompt-tokens 500 --gen-tokens 1 -o "$work/trace.json"
+check "timeline of one rank" 0 python3 scripts/check_trace.py "$work/trace.json" 1 2
+check "trace to nowhere" 4 "$plait" trace "$model" -o "$work/nowhere/trace.json" && says "cannot create"
+check "trace of no steps" 2 "$plait" trace "$model" --gen-tokens 0 -o "$work/trace.json" && says "want 1 to"
 check "bench beyond the context" 3 "$plait" bench "$model" -tp 1 -c 64 --prompt-tokens 64
 check doctor 0 "$plait" doctor --json
 json "set(j) >= {'processor','isa','memory','read_bytes_per_s','f32_flops','latency_ns','regime','limits','mpi','advice'}"

@@ -21,17 +21,26 @@ std::string without_layer(const std::string& label) {
   return label.substr(label.find('.', 7) + 1);
 }
 
-/// Where a call or fused calls of a program are counted.
-struct Key {
-  ProfileRow::Kind kind;
-  std::string name, of, type;
-  auto operator<=>(const Key&) const = default;
+double median(std::vector<double> v) { return v.empty() ? 0 : comm::quantile(v, 0.5); }
+
+Json json_of(const Work& w) {
+  return {w.f32_flops, w.bf16_flops, w.int8_flops, w.weight_bytes, w.cache_bytes, w.other_bytes};
+}
+
+Work work_of_json(const Json& j) { return {j.at(0), j.at(1), j.at(2), j.at(3), j.at(4), j.at(5)}; }
+
+struct Sums {
+  i64 calls = 0;
+  std::vector<double> s;  // by step
+  Work work;              // of all steps
 };
 
-Key key_of(const plait::Program& p, const Executor::Item& item) {
+}  // namespace
+
+CallKey key_of(const plait::Program& p, const Executor::Item& item) {
   const Call& c = p.calls[item.first];
   const Step& st = p.step(c);
-  Key key{ProfileRow::Kind::kernel, "", without_layer(p.label(c)), ""};
+  CallKey key{ProfileRow::Kind::kernel, "", without_layer(p.label(c)), ""};
   if (c.kind != Call::Kind::kernel) {
     key.kind = ProfileRow::Kind::communication;
     const Sizes sizes = static_sizes(p.sharded->graph);
@@ -48,22 +57,6 @@ Key key_of(const plait::Program& p, const Executor::Item& item) {
   }
   return key;
 }
-
-double median(std::vector<double> v) { return v.empty() ? 0 : comm::quantile(v, 0.5); }
-
-Json json_of(const Work& w) {
-  return {w.f32_flops, w.bf16_flops, w.int8_flops, w.weight_bytes, w.cache_bytes, w.other_bytes};
-}
-
-Work work_of_json(const Json& j) { return {j.at(0), j.at(1), j.at(2), j.at(3), j.at(4), j.at(5)}; }
-
-struct Sums {
-  i64 calls = 0;
-  std::vector<double> s;  // by step
-  Work work;              // of all steps
-};
-
-}  // namespace
 
 double ProfileRow::limit_s(const RankLimits& l) const {
   double flops_s = 0;
@@ -86,8 +79,8 @@ void PhaseProfile::end_step(double wall_s, double sample_s, double agree_s, doub
 
 std::string PhaseProfile::text() {
   Executor& e = session_.executor();
-  std::map<Key, Sums> rows;
-  auto add = [&](const Key& key, size_t step, i64 calls, double s, const Work& work) {
+  std::map<CallKey, Sums> rows;
+  auto add = [&](const CallKey& key, size_t step, i64 calls, double s, const Work& work) {
     Sums& sums = rows[key];
     sums.s.resize(steps_.size());
     sums.s[step] += s;
@@ -96,7 +89,7 @@ std::string PhaseProfile::text() {
   };
   double cached = static_cast<double>(cached_);
   size_t run = 0;
-  std::map<Symbols, std::pair<std::vector<Executor::Item>, std::vector<Key>>> listed;
+  std::map<Symbols, std::pair<std::vector<Executor::Item>, std::vector<CallKey>>> listed;
   for (size_t step = 0; step < steps_.size(); step++) {
     double inside = 0;
     for (; run < steps_[step].runs; run++) {
@@ -144,11 +137,11 @@ std::string PhaseProfile::text() {
 }
 
 std::vector<ProfileRow> profile_rows(const std::vector<std::string>& ranks) {
-  std::map<Key, ProfileRow> rows;
+  std::map<CallKey, ProfileRow> rows;
   const auto count = static_cast<double>(ranks.size());
   for (auto& text : ranks) {
     for (auto& j : Json::parse(text)) {
-      const Key key{static_cast<ProfileRow::Kind>(j.at(0).get<int>()), j.at(1), j.at(2), j.at(3)};
+      const CallKey key{static_cast<ProfileRow::Kind>(j.at(0).get<int>()), j.at(1), j.at(2), j.at(3)};
       auto [it, fresh] = rows.try_emplace(key);
       ProfileRow& row = it->second;
       const double s = j.at(5);
@@ -166,7 +159,7 @@ std::vector<ProfileRow> profile_rows(const std::vector<std::string>& ranks) {
 }
 
 std::vector<ProfileRow> median_rows(const std::vector<std::vector<ProfileRow>>& repeats) {
-  std::map<Key, std::vector<const ProfileRow*>> all;
+  std::map<CallKey, std::vector<const ProfileRow*>> all;
   for (auto& rows : repeats)
     for (auto& row : rows) all[{row.kind, row.name, row.of, row.type}].push_back(&row);
   std::vector<ProfileRow> out;

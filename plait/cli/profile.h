@@ -33,6 +33,14 @@ struct ProfileRow {
   double limit_s(const RankLimits& limits) const;
 };
 
+/// What a call, or calls that one kernel did in one go, are counted as; calls of all layers alike.
+struct CallKey {
+  ProfileRow::Kind kind = ProfileRow::Kind::kernel;
+  std::string name, of, type;
+  auto operator<=>(const CallKey&) const = default;
+};
+CallKey key_of(const plait::Program& p, const Executor::Item& item);
+
 /// What a rank did in one phase.
 class PhaseProfile {
  public:
