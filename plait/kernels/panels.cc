@@ -28,7 +28,7 @@ constexpr std::int8_t kOrderQ6K[] = {48, 49, 50, 51,                  // scales
                                      24, 25, 26, 27, 28, 29, 30, 31};
 static_assert(std::size(kOrderQ3K) == 27 && std::size(kOrderQ6K) == 52);
 
-Format format(DType t) {
+constexpr Format format(DType t) {
   switch (t) {
     case DType::q4_1:
       return {0, 2, 4, 4};
@@ -51,6 +51,18 @@ Format format(DType t) {
     default:
       return {};
   }
+}
+
+PanelBlock place(const Format& f, i64 blocks, i64 b) {
+  const i64 heads = (f.m >= 0 ? 4 : 2) * kPanel, words = f.words * kVector;
+  if (f.m >= 0) {  // head of a block: 64 bytes
+    const i64 begin = b * (heads + words);
+    return {begin, begin + 2 * kPanel, begin + heads};
+  }
+  const i64 pair = b / 2 * 2, in_pair = b - pair;
+  const bool whole = pair + 1 < blocks;  // the last block of an odd count stands alone
+  const i64 begin = pair * (heads + words);
+  return {begin + in_pair * heads, 0, begin + (whole ? 2 : 1) * heads + in_pair * words};
 }
 
 /// Bit 4w + j -> bit w of byte j, so that one shift brings the bits of 4 consecutive k to the same place of 4 bytes.
@@ -99,12 +111,14 @@ void pack_bf16(const std::byte* const (&row)[kPanel], i64 k, std::byte* out) {
   }
 }
 
-void pack_blocks(DType t, const std::byte* const (&row)[kPanel], i64 k, std::byte* out) {
-  const Format f = format(t);
-  const i64 stride = info(t).block_bytes;
+/// Of one type, so that the loop over its words has no questions to ask: packing is a good part of loading.
+template <DType t>
+void pack_blocks(const std::byte* const (&row)[kPanel], i64 k, std::byte* out) {
+  constexpr Format f = format(t);
+  const i64 stride = info(t).block_bytes, blocks = k / info(t).block;
   constexpr std::byte kZeros[kLargestBlockBytes] = {};
-  for (i64 b = 0; b < k / info(t).block; b++) {
-    const PanelBlock at = panel_block(t, k, b);
+  for (i64 b = 0; b < blocks; b++) {
+    const PanelBlock at = place(f, blocks, b);
     for (i64 c = 0; c < kPanel; c++) {
       const std::byte* block = row[c] != nullptr ? row[c] + b * stride : kZeros;
       std::memcpy(out + at.scales + 2 * c, block + f.d, 2);
@@ -118,11 +132,42 @@ void pack_blocks(DType t, const std::byte* const (&row)[kPanel], i64 k, std::byt
   }
 }
 
+void pack_panel(DType t, const std::byte* const (&row)[kPanel], i64 k, std::byte* out) {
+  switch (t) {
+    case DType::f32:
+      return pack_f32(row, k, out);
+    case DType::bf16:
+      return pack_bf16(row, k, out);
+    case DType::q4_0:
+      return pack_blocks<DType::q4_0>(row, k, out);
+    case DType::q4_1:
+      return pack_blocks<DType::q4_1>(row, k, out);
+    case DType::q5_0:
+      return pack_blocks<DType::q5_0>(row, k, out);
+    case DType::q5_1:
+      return pack_blocks<DType::q5_1>(row, k, out);
+    case DType::q8_0:
+      return pack_blocks<DType::q8_0>(row, k, out);
+    case DType::q2_k:
+      return pack_blocks<DType::q2_k>(row, k, out);
+    case DType::q3_k:
+      return pack_blocks<DType::q3_k>(row, k, out);
+    case DType::q4_k:
+      return pack_blocks<DType::q4_k>(row, k, out);
+    case DType::q5_k:
+      return pack_blocks<DType::q5_k>(row, k, out);
+    case DType::q6_k:
+      return pack_blocks<DType::q6_k>(row, k, out);
+    default:
+      PLAIT_CHECK(false, "no panels of {}", name_of(t));
+  }
+}
+
 }  // namespace
 
 void panel_block_of(DType t, const std::byte* panel, i64 k, i64 b, i64 column, std::byte* out) {
   const Format f = format(t);
-  const PanelBlock at = panel_block(t, k, b);
+  const PanelBlock at = place(f, k / info(t).block, b);
   std::memcpy(out + f.d, panel + at.scales + 2 * column, 2);
   if (f.m >= 0) std::memcpy(out + f.m, panel + at.minima + 2 * column, 2);
   for (i64 w = 0; w < f.words; w++) {
@@ -144,18 +189,7 @@ i64 bytes_of_panel(DType t, i64 k) {
 
 i64 panel_bytes(DType t, i64 n, i64 k) { return panels_of(n) * bytes_of_panel(t, k); }
 
-PanelBlock panel_block(DType t, i64 k, i64 b) {
-  const Format f = format(t);
-  const i64 heads = (f.m >= 0 ? 4 : 2) * kPanel, words = f.words * kVector;
-  if (f.m >= 0) {  // head of a block: 64 bytes
-    const i64 begin = b * (heads + words);
-    return {begin, begin + 2 * kPanel, begin + heads};
-  }
-  const i64 pair = b / 2 * 2, in_pair = b - pair;
-  const bool whole = pair + 1 < k / info(t).block;  // the last block of an odd count stands alone
-  const i64 begin = pair * (heads + words);
-  return {begin + in_pair * heads, 0, begin + (whole ? 2 : 1) * heads + in_pair * words};
-}
+PanelBlock panel_block(DType t, i64 k, i64 b) { return place(format(t), k / info(t).block, b); }
 
 void pack_panels(DType t, const std::byte* rows, i64 row_stride, i64 n, i64 k, Range panels, std::byte* out) {
   const i64 bytes = bytes_of_panel(t, k);
@@ -163,12 +197,7 @@ void pack_panels(DType t, const std::byte* rows, i64 row_stride, i64 n, i64 k, R
   for (i64 p = panels.begin; p < panels.end; p++) {
     const std::byte* row[kPanel];
     for (i64 c = 0; c < kPanel; c++) row[c] = p * kPanel + c < n ? rows + (p * kPanel + c) * row_stride : nullptr;
-    if (t == DType::f32)
-      pack_f32(row, k, out + p * bytes);
-    else if (t == DType::bf16)
-      pack_bf16(row, k, out + p * bytes);
-    else
-      pack_blocks(t, row, k, out + p * bytes);
+    pack_panel(t, row, k, out + p * bytes);
   }
 }
 
