@@ -91,6 +91,68 @@ head -c 100000 "$model" >"$work/cut.gguf"
 check "truncated file" 4 "$plait" generate "$work/cut.gguf" -p hi && says "cut.gguf"
 check "not a model" 4 "$plait" generate "$work/prompt" -p hi
 
+# generate --prompts: JSON lines in, JSON lines out, each the text that it is alone
+cat >"$work/prompts" <<'LINES'
+{"id": "a", "prompt": "Once upon a time", "max_tokens": 60}
+{"id": 7, "prompt": "The dog", "max_tokens": 5, "temperature": 0.8, "seed": 3}
+
+{"prompt": "Once upon a time", "max_tokens": 60, "stop": ["named Lily", "never"]}
+{"prompt": "", "stop": "zzzz"}
+LINES
+check "generate -p, drawn" 0 "$plait" generate "$model" -p "The dog" -n 5 --temp 0.8 --seed 3 --json
+cp "$work/out" "$work/drawn"
+for how in "-tp 1 --max-num-seqs 2" "-tp 2 --ranks process" "-tp 3 --max-num-seqs 1"; do
+  check "generate --prompts $how" 0 "$plait" generate "$model" --prompts "$work/prompts" -n 9 $how
+  says "tokens/s"
+  cp "$work/out" "$work/lines"
+  python3 -c 'import json, sys; print(json.dumps([json.loads(l) for l in open(sys.argv[1])]))' "$work/lines" >"$work/out"
+  json "[l['index'] for l in j] == [0, 1, 2, 3] and [l.get('id') for l in j] == ['a', 7, None, None]"
+  json "j[0]['tokens'] == json.load(open('$work/generated.1'))['tokens'] and j[0]['finish_reason'] == 'length'"
+  json "j[0]['text'] == json.load(open('$work/generated.1'))['text'] and j[0]['prompt_tokens'] == 5"
+  json "j[1]['tokens'] == json.load(open('$work/drawn'))['tokens'] and j[1]['completion_tokens'] == 5"
+  json "j[2]['text'] == j[0]['text'].split('named Lily')[0] and j[2]['finish_reason'] == 'stop'"
+  json "j[2]['completion_tokens'] < 60 and j[3]['completion_tokens'] == 9 and j[3]['prompt_tokens'] == 1"
+done
+"$plait" generate "$model" --prompts - -q <"$work/prompts" >"$work/out" 2>"$work/err"
+cmp -s <(head -3 "$work/out") <(head -3 "$work/lines") && [ ! -s "$work/err" ] ||
+  { echo "FAILED --prompts -"; failures=$((failures + 1)); }
+check "--prompts and -p" 2 "$plait" generate "$model" --prompts "$work/prompts" -p x && says "leave them out"
+check "--max-num-seqs 0" 2 "$plait" generate "$model" --prompts "$work/prompts" --max-num-seqs 0
+printf '{"prompt": "x"}\n{"prompt": "%s"}\n' "$(printf 'word %.0s' $(seq 40))" >"$work/bad"
+check "--prompts beyond -c" 3 "$plait" generate "$model" --prompts "$work/bad" -c 16 && says "prompt 2 of"
+bad() { # bad WHAT WANTED_IN_MESSAGE LINE
+  printf '{"prompt": "x"}\n%s\n' "$3" >"$work/bad"
+  check "--prompts, $1" 4 "$plait" generate "$model" --prompts "$work/bad" && says "bad:2" && says "$2"
+}
+bad "no JSON" "bad:2" '{"prompt": "x"'
+bad "a list" "want an object" '[1]'
+bad "no prompt" 'got neither' '{"id": 1}'
+bad "prompt and messages" 'got both' '{"prompt": "x", "messages": []}'
+bad "another key" 'got the key "tokens"' '{"prompt": "x", "tokens": 4}'
+bad "a prompt that is a number" 'prompt: got 5' '{"prompt": 5}'
+bad "messages without a template" 'chat template' '{"messages": [{"role": "user", "content": "hi"}]}'
+bad "max_tokens 0" 'max_tokens: got 0' '{"prompt": "x", "max_tokens": 0}'
+bad "temperature below 0" '[temperature] got -1' '{"prompt": "x", "temperature": -1}'
+bad "a stop that is empty" 'stop: got ""' '{"prompt": "x", "stop": ["a", ""]}'
+: >"$work/bad"
+check "--prompts, no lines" 4 "$plait" generate "$model" --prompts "$work/bad" && says "got no line"
+
+# score: the same number under every layout
+for i in $(seq 30); do echo "Once upon a time there was a dog number $i. It loved to play outside in the park."; done >"$work/text"
+check score 0 "$plait" score "$model" "$work/text" --json
+cp "$work/out" "$work/score.1"
+json "j['bos'] and j['tokens'] > 500 and j['window'] == 2048 and j['stride'] == 1024 and j['windows'] == 1 and 2 < j['perplexity'] < 100"
+json "abs(j['perplexity'] - 2.718281828459045 ** j['nats_per_token']) < 1e-6 and j['nats_per_token'] == j['nats'] / j['tokens']"
+check "score, windows" 0 "$plait" score "$model" "$work/text" --window 100 --stride 50 --json
+json "j['windows'] > 20 and j['tokens'] == json.load(open('$work/score.1'))['tokens'] < j['computed_tokens']"
+check "score -tp 3" 0 "$plait" score "$model" "$work/text" -tp 3 --ranks process --json
+json "j['nats'] == json.load(open('$work/score.1'))['nats'] and j['tokens'] == json.load(open('$work/score.1'))['tokens']"
+check "score, text" 0 "$plait" score "$model" "$work/text" --window 64 --stride 32 -n 100 -q
+grep -qF "100 tokens in" "$work/out" && [ ! -s "$work/err" ] || { echo "FAILED score text"; failures=$((failures + 1)); }
+check "score, stride over window" 2 "$plait" score "$model" "$work/text" --window 64 --stride 65 && says "stride of 65"
+check "score, window over the model" 2 "$plait" score "$model" "$work/text" --window 100000
+check "score, no text" 4 "$plait" score "$model" "$work/none" && says "none"
+
 # tokenize: there and back
 check tokenize 0 "$plait" tokenize "$model" "Once upon a time" --json
 json "j['ids'] == [1, 403, 407, 261, 378] and j['count'] == 5 and [t['id'] for t in j['tokens']] == j['ids']"
@@ -123,6 +185,8 @@ json "all(r['limit_s'] > 0 for d in j['degrees'] for r in d['profile']['prefill'
 json "all(abs(len(d['kernel_s']['decode_step']) * sum(r['weight_bytes'] for r in d['profile']['decode']) / d['weight_bytes_per_step'] - 1) < 0.02 for d in j['degrees'])"
 json "{r['kind'] for r in j['degrees'][1]['profile']['decode']} == {'kernel', 'communication', 'waiting', 'rest'}"
 json "{r['kind'] for r in j['degrees'][0]['profile']['decode']} == {'kernel', 'rest'}"
+check "bench --batch" 0 "$plait" bench "$model" -tp 2 -t 1 --prompt-tokens 32 --gen-tokens 8 --repeat 1 --batch 5 --json
+json "j['batch'] == 5 and j['degrees'][0]['decode_tokens_per_s'] > 0"
 check "bench --comm" 0 "$plait" bench --comm -tp 2 --json
 json "{'barrier', 'all_reduce'} <= {c['op'] for c in j['collectives']} and all(c['median_us'] > 0 for c in j['collectives'])"
 for ranks in thread process; do

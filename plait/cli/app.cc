@@ -55,10 +55,12 @@ int run(int argc, const char* const* argv) {
       "  plait explain model.gguf -tp 3            what lies where, every collective, before a run\n"
       "  plait verify model.gguf -tp 2             two ranks against one, tensor by tensor\n"
       "  plait bench model.gguf -tp 1,2            tokens/s and where the time goes\n"
-      "  plait trace model.gguf -tp 2 -o t.json    a timeline of every rank, for Perfetto\n\n"
+      "  plait trace model.gguf -tp 2 -o t.json    a timeline of every rank, for Perfetto\n"
+      "  plait score model.gguf text.txt           perplexity of a text\n\n"
       "Exit codes: 0 ok, 1 differs or failed, 2 usage, 3 does not fit, 4 bad file, 5 rank lost, 6 not a number");
   Program program{parser, {}};
   add_generate(program);
+  add_score(program);
   add_explain(program);
   add_verify(program);
   add_bench(program);

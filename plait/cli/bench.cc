@@ -29,7 +29,7 @@ double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock:
 struct Options {
   ModelOptions model;
   std::vector<i64> degrees;
-  i64 prompt_tokens = 512, gen_tokens = 64, repeat = 3, top = 20;
+  i64 prompt_tokens = 512, gen_tokens = 64, batch = 1, repeat = 3, top = 20;
   bool comm = false, profile = false, json = false;
 };
 
@@ -78,25 +78,60 @@ void count_bytes(Degree& d, i64 cached) {
   }
 }
 
-i64 greedy(std::span<const float> logits, serve::Session& s, kernels::SampleScratch& scratch) {
-  return kernels::sample(logits, {}, static_cast<u64>(s.position()), scratch);
-}
+/// Sequences that are written together: the last token of each.
+class Writers {
+ public:
+  Writers(serve::Session& s, i64 count) : s_(s), tokens_(static_cast<size_t>(count)), stops_(tokens_.size()) {
+    for (size_t q = 0; q < tokens_.size(); q++) pieces_.push_back({static_cast<i64>(q), {&tokens_[q], 1}, 1});
+  }
+  /// A prompt for one sequence.
+  void read(i64 sequence, std::span<const i64> prompt) {
+    const auto most = static_cast<size_t>(s_.plan().bounds.size.at('T'));
+    for (size_t at = 0; at < prompt.size(); at += most) {
+      const serve::Piece piece{sequence, prompt.subspan(at, std::min(most, prompt.size() - at)), 1};
+      logits_ = s_.step({&piece, 1});
+    }
+    first_ = static_cast<size_t>(sequence), rows_ = 1;
+  }
+  /// A token of each.
+  void step() {
+    logits_ = s_.step(pieces_);
+    first_ = 0, rows_ = tokens_.size();
+  }
+  /// The likeliest tokens after the last call.
+  void draw() {
+    const auto V = static_cast<size_t>(s_.plan().config.V);
+    s_.team().split(static_cast<i64>(rows_), 1, [&](Range part) {
+      kernels::SampleScratch scratch;  // greedy needs none
+      for (auto i = static_cast<size_t>(part.begin); i < static_cast<size_t>(part.end); i++)
+        tokens_[first_ + i] = kernels::sample(logits_.subspan(i * V, V), {}, 0, scratch);
+    });
+  }
+  void agree() { s_.agree(tokens_, stops_); }
 
-/// Runs f, `calls` times, each giving logits, and says where this rank's time went.
+ private:
+  serve::Session& s_;
+  std::vector<i64> tokens_, stops_;
+  std::vector<serve::Piece> pieces_;
+  std::span<const float> logits_;
+  size_t first_ = 0, rows_ = 0;
+};
+
+/// Runs f, `calls` times, each a call of `w`, and says where this rank's time went.
 ///   profile  receives the steps; may be null
 template <class F>
-Split timed(serve::Session& s, i64 calls, kernels::SampleScratch& scratch, PhaseProfile* profile, F f) {
-  s.agree(0, 0);  // the ranks begin together
+Split timed(serve::Session& s, Writers& w, i64 calls, PhaseProfile* profile, F f) {
+  w.agree();  // the ranks begin together
   s.reset_profile();
   const double begin = now_s();
   double agree_s = 0;
   for (i64 i = 0; i < calls; i++) {
     const double t0 = profile != nullptr ? now_s() : 0;
-    const std::span<const float> logits = f();
+    f();
     const double t1 = profile != nullptr ? now_s() : 0, waited = profile != nullptr ? s.report().wait_s : 0;
-    const i64 token = greedy(logits, s, scratch);
+    w.draw();
     const double t2 = now_s();
-    s.agree(token, 0);
+    w.agree();
     const double t3 = now_s();
     agree_s += t3 - t2;
     if (profile != nullptr) profile->end_step(t3 - t0, t2 - t1, t3 - t2, s.report().wait_s - waited);
@@ -115,21 +150,27 @@ Repeat run_once(const Options& o, Degree& d) {
   for (i64 i = 0; i < o.prompt_tokens; i++) prompt.push_back((i * 7919 + 11) % d.engine->plan().config.V);
   const double begin = now_s();
   auto returned = d.engine->collect([&](serve::Session& s) {
-    kernels::SampleScratch scratch;
-    i64 token = greedy(s.forward(prompt), s, scratch);
-    s.agree(token, 0);
+    Writers w(s, o.batch);
+    w.read(0, prompt);
+    w.draw();
+    w.agree();
     if (s.rank() == 0) r.first_token_s = now_s() - begin;
-    s.forward({&token, 1});  // a step of one token is prepared
+    for (i64 q = 1; q < o.batch; q++) w.read(q, std::span(prompt).first(1));
+    w.step();  // a step is prepared
     s.reset();
     Json j;
-    auto phase = [&](i64 calls, i64 cached, auto f) {
+    auto phase = [&](i64 calls, i64 cached, i64 sequences, auto f) {
       std::optional<PhaseProfile> profile;
-      if (o.profile) profile.emplace(s, cached);
-      const Split split = timed(s, calls, scratch, profile ? &*profile : nullptr, f);
+      if (o.profile) profile.emplace(s, cached, sequences);
+      const Split split = timed(s, w, calls, profile ? &*profile : nullptr, f);
       j.push_back({split.wall, split.kernels, split.comm, split.wait, profile ? profile->text() : ""});
     };
-    phase(1, 0, [&] { return s.forward(prompt); });
-    phase(o.gen_tokens, o.prompt_tokens, [&] { return s.forward({&token, 1}); });
+    phase(1, 0, 1, [&] { w.read(0, prompt); });
+    for (i64 q = 1; q < o.batch; q++) {
+      w.read(q, prompt);
+      w.draw();
+    }
+    phase(o.gen_tokens, o.prompt_tokens, o.batch, [&] { w.step(); });
     return j.dump();
   });
   for (size_t p = 0; p < 2; p++) {
@@ -213,7 +254,7 @@ Figures figures_of(const Options& o, const Degree& d) {
   f.prefill_s = median_of(d, [](const Repeat& r) { return wall_of(r.prefill); });
   f.decode_s = median_of(d, [](const Repeat& r) { return wall_of(r.decode); }) / static_cast<double>(o.gen_tokens);
   f.prefill_rate = static_cast<double>(o.prompt_tokens) / f.prefill_s;
-  f.decode_rate = 1 / f.decode_s;
+  f.decode_rate = static_cast<double>(o.batch) / f.decode_s;
   f.prefill = shares_of(d, &Repeat::prefill);
   f.decode = shares_of(d, &Repeat::decode);
   f.weight_rate = static_cast<double>(d.weight_bytes) / f.decode_s;
@@ -232,7 +273,7 @@ Figures figures_of(const Options& o, const Degree& d) {
     return crowded ? static_cast<double>(d.cores) : by_ranks;
   };
   f.prefill_limit = limit(o.prompt_tokens, (o.prompt_tokens + 1) / 2);
-  f.decode_limit = limit(1, o.prompt_tokens + o.gen_tokens / 2);
+  f.decode_limit = limit(o.batch, o.prompt_tokens + o.gen_tokens / 2);
   return f;
 }
 
@@ -263,6 +304,7 @@ Json json_of(const Options& o, const std::vector<Degree>& degrees, const std::ve
   j["reduce"] = o.model.serving.reduce;
   j["prompt_tokens"] = o.prompt_tokens;
   j["gen_tokens"] = o.gen_tokens;
+  j["batch"] = o.batch;
   j["repeat"] = o.repeat;
   j["latency_ns"] = latency ? Json(latency->median_ns) : Json();
   j["regime"] = latency ? Json(latency->regime()) : Json();
@@ -339,8 +381,10 @@ std::string profiles_text(const Options& o, const Degree& d) {
 std::string text_of(const Options& o, const std::vector<Degree>& degrees, const std::vector<Figures>& figures,
                     const std::optional<Latency>& latency) {
   const serve::ServingPlan& p = degrees[0].engine->plan();
-  std::string s = fmt::format("{}, weights {}, sums {}: prefill of {} tokens, {} decode steps, medians of {}\n",
-                              o.model.model, p.dtype, o.model.serving.reduce, o.prompt_tokens, o.gen_tokens, o.repeat);
+  const std::string together = o.batch > 1 ? fmt::format(" of {} sequences together", o.batch) : "";
+  std::string s =
+      fmt::format("{}, weights {}, sums {}: prefill of {} tokens, {} decode steps{}, medians of {}\n", o.model.model,
+                  p.dtype, o.model.serving.reduce, o.prompt_tokens, o.gen_tokens, together, o.repeat);
   if (latency) s += fmt::format("core to core {:.0f} ns one way: {}\n", latency->median_ns, latency->regime());
   Table speed("rrrrrrrr", {"ranks", "threads", "load", "first token", "prefill", "limit", "decode", "limit"});
   Table bytes("rrrrrr", {"ranks", "cores", "weights a step", "read at", "these cores read", "share"});
@@ -381,6 +425,7 @@ void check(const Options& o) {
   };
   within("--prompt-tokens", o.prompt_tokens, i64{1} << 24);
   within("--gen-tokens", o.gen_tokens, i64{1} << 24);
+  within("--batch", o.batch, 1024);
   within("--repeat", o.repeat, 1000);
   within("--top", o.top, 10000);
   for (i64 tp : o.degrees) within("--tensor-parallel-size", tp, 4096);
@@ -446,6 +491,7 @@ int bench(const Options& o) {
   for (i64 tp : tps) {
     ModelOptions m = o.model;
     m.tp = tp;
+    m.serving.sequences = o.batch;
     Degree d;
     d.tp = tp;
     serve::EngineOptions e = engine_options(m);
@@ -492,6 +538,7 @@ void add_bench(Program& p) {
   options.group("Measuring");
   options.add("--prompt-tokens", o->prompt_tokens, "Tokens of the prefill");
   options.add("--gen-tokens", o->gen_tokens, "Decode steps");
+  options.add("--batch", o->batch, "Sequences that are written together; decode counts the tokens of all");
   options.add("--repeat", o->repeat, "Rounds; figures are medians of them");
   options.flag("--comm", o->comm, "Collectives by size instead of a model");
   options.group("Output");

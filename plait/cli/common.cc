@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <iostream>
+#include <iterator>
 #include <sstream>
 
 #include "plait/text/from_gguf.h"
@@ -136,6 +138,7 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const io::ModelFiles& files) {
 }
 
 std::string read_text_file(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(Code::bad_file, "[{}] cannot be opened", path);
   std::ostringstream s;

@@ -40,6 +40,7 @@ i64 parse_bytes(const std::string& text, std::string_view what);
 
 std::unique_ptr<text::Tokenizer> open_tokenizer(const io::ModelFiles& files);
 
+/// "-": standard input.
 std::string read_text_file(const std::string& path);
 std::string human_bytes(i64 bytes);
 
@@ -51,6 +52,7 @@ struct Program {
   bool processes = false;  // it runs ranks that are processes
 };
 void add_generate(Program& p);
+void add_score(Program& p);
 void add_explain(Program& p);
 void add_verify(Program& p);
 void add_bench(Program& p);

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plait/cli/common.h"
-#include "plait/text/chat_template.h"
+#include "plait/cli/generate_prompts.h"
 #include "plait/text/stream_decoder.h"
 
 namespace plait::cli {
@@ -22,9 +22,9 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 struct Options {
   ModelOptions model;
   std::optional<std::string> prompt;
-  std::string file, system;
+  std::string file, system, prompts;
   bool chat = false, json = false, quiet = false, ignore_eos = false;
-  i64 max_tokens = 128;
+  i64 max_tokens = 128, sequences = 8;
   kernels::SamplingOptions sampling;
 };
 
@@ -40,25 +40,6 @@ std::string prompt_text(const Options& o) {
   if (o.prompt) return *o.prompt;
   if (!o.file.empty()) return read_text_file(o.file);
   return {std::istreambuf_iterator<char>(std::cin), {}};
-}
-
-/// The prompt as a user's message, through the model's template.
-std::vector<i64> chat_tokens(const Options& o, const text::Tokenizer& t) {
-  std::vector<text::ChatMessage> messages;
-  if (!o.system.empty()) messages.push_back({"system", o.system});
-  messages.push_back({"user", prompt_text(o)});
-  return text::encode_chat(t, messages);
-}
-
-std::vector<i64> prompt_tokens(const Options& o, const text::Tokenizer& t) {
-  if (!o.system.empty() && !o.chat) fail(Code::usage, "--system goes with --chat");
-  std::vector<i64> ids =
-      o.chat ? chat_tokens(o, t) : t.encode(prompt_text(o), {.add_special = true, .parse_special = false});
-  if (ids.empty()) {  // an empty prompt is BOS alone
-    if (!t.bos() && !t.eos()) fail(Code::usage, "an empty prompt, and the model has no BOS to begin with");
-    ids.push_back(t.bos() ? *t.bos() : *t.eos());
-  }
-  return ids;
 }
 
 nlohmann::ordered_json report(const Options& o, const serve::Engine& e, const serve::Generated& g, i64 prompt,
@@ -95,7 +76,8 @@ int generate(const Options& o, Clock::time_point begin) {
   auto tokenizer = open_tokenizer(files);
   kernels::check_sampling(o.sampling);
   if (o.max_tokens < 1) fail(Code::usage, "--max-tokens {}: want 1 or more", o.max_tokens);
-  std::vector<i64> prompt = prompt_tokens(o, *tokenizer);
+  if (!o.system.empty() && !o.chat) fail(Code::usage, "--system goes with --chat");
+  std::vector<i64> prompt = prompt_tokens(*tokenizer, prompt_text(o), o.chat, o.system);
   serve::Engine engine(files, serving_plan(files, o.model), engine_options(o.model));
   const i64 room = engine.plan().context - static_cast<i64>(prompt.size());
   if (room < 1)
@@ -157,6 +139,18 @@ int generate(const Options& o, Clock::time_point begin) {
   return 0;
 }
 
+int generate_file(const Options& o) {
+  if (o.prompt || !o.file.empty() || !o.system.empty() || o.json)
+    fail(Code::usage,
+         "--prompts takes the place of --prompt, --file and --system, and always writes JSON: leave them out");
+  if (o.max_tokens < 1) fail(Code::usage, "--max-tokens {}: want 1 or more", o.max_tokens);
+  std::signal(SIGINT, on_interrupt);
+  PromptsOptions p{o.prompts, o.sequences, o.chat, o.ignore_eos, o.quiet, {}};
+  p.otherwise.max_tokens = o.max_tokens;
+  p.otherwise.sampling = o.sampling;
+  return generate_prompts(o.model, p, interrupted);
+}
+
 }  // namespace
 
 void add_generate(Program& p) {
@@ -170,6 +164,10 @@ void add_generate(Program& p) {
   options.add("-f,--file", o->file, "File with the prompt");
   options.flag("--chat", o->chat, "The prompt is a user's message, put into the model's chat template");
   options.add("--system", o->system, "With --chat: a system message before it");
+  options.add("--prompts", o->prompts,
+              "File of JSON lines (-: standard input), written together: {\"prompt\": ...} or {\"messages\": [...]}, "
+              "and id, max_tokens, temperature, top_k, top_p, min_p, seed, stop; results are JSON lines in that order");
+  options.add("--max-num-seqs", o->sequences, "With --prompts: most texts that are written together");
   options.group("Output");
   options.add("-n,--max-tokens", o->max_tokens, "Most tokens to write");
   options.group("Sampling");
@@ -187,7 +185,7 @@ void add_generate(Program& p) {
       "  plait generate SmolLM2-135M-Instruct.Q4_1 --chat -p \"Why is the sky blue?\"\n  echo "
       "\"Once upon a time\" | plait generate stories260K.gguf --temp 0.8 --seed 7");
   options.chosen([&p, o, begin] {
-    p.chosen = [o, begin] { return generate(*o, begin); };
+    p.chosen = [o, begin] { return o->prompts.empty() ? generate(*o, begin) : generate_file(*o); };
     p.processes = o->model.ranks == "process";
   });
 }

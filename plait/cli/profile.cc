@@ -67,7 +67,8 @@ double ProfileRow::limit_s(const RankLimits& l) const {
   return std::max(flops_s, l.bytes_per_s > 0 ? work.bytes() / l.bytes_per_s : 0);
 }
 
-PhaseProfile::PhaseProfile(serve::Session& s, i64 cached) : session_(s), cached_(cached) {
+PhaseProfile::PhaseProfile(serve::Session& s, i64 cached, i64 sequences)
+    : session_(s), cached_(cached), sequences_(sequences) {
   s.executor().record(&recording_);
 }
 
@@ -101,8 +102,9 @@ std::string PhaseProfile::text() {
         items = e.items();
         for (auto& item : items) keys.push_back(key_of(e.program(), item));
       }
-      const double tokens = static_cast<double>(r.symbols.size.at('T'));
-      const Attended attended{tokens * cached + tokens * (tokens + 1) / 2, cached + tokens};
+      const auto count = static_cast<double>(sequences_);
+      const double tokens = static_cast<double>(r.symbols.size.at('T')) / count;  // of a sequence
+      const Attended attended{count * (tokens * cached + tokens * (tokens + 1) / 2), count * (cached + tokens)};
       cached += tokens;
       for (size_t i = r.first; i < end; i++) {
         const CallEvent& event = recording_.events[i];

@@ -44,8 +44,8 @@ CallKey key_of(const plait::Program& p, const Executor::Item& item);
 /// What a rank did in one phase.
 class PhaseProfile {
  public:
-  /// cached: positions of the cache that are filled when the first step begins.
-  PhaseProfile(serve::Session& s, i64 cached);
+  /// cached: positions of the cache of each sequence that are filled when the first step begins.
+  PhaseProfile(serve::Session& s, i64 cached, i64 sequences);
   ~PhaseProfile();
   PhaseProfile(const PhaseProfile&) = delete;
   PhaseProfile& operator=(const PhaseProfile&) = delete;
@@ -60,7 +60,7 @@ class PhaseProfile {
     double wall_s = 0, sample_s = 0, agree_s = 0, agree_wait_s = 0;
   };
   serve::Session& session_;
-  i64 cached_;
+  i64 cached_, sequences_;
   Recording recording_;
   std::vector<Step> steps_;
 };

@@ -12,6 +12,14 @@ bool is_paged(const Node& n) { return n.op->name == "attention_paged"; }
 /// The dims of a cache and its table: how much of them is read is for `Attended` to say.
 bool is_slot(char dim) { return dim == 'C' || dim == 'B' || dim == 'P'; }
 
+/// Of the tokens' pairs those that a node takes: with a window no more than so many positions a token.
+Attended seen_by(const Node& n, const Binding& b, Attended all) {
+  const auto window = n.attrs.x.find("window");
+  if (!is_paged(n) || window == n.attrs.x.end()) return all;
+  const double most = static_cast<double>(b.sizes().size('T')) * window->second;
+  return {std::min(all.pairs, most), std::min(all.positions, most)};
+}
+
 /// Sizes of the dims of an operand (or, from n.in.size() on, of an output) that the node reads or writes: of an indexed
 /// dim as many as there are indices.
 double elements_of(const ShardedGraph& s, const Node& n, size_t k, const Box& box, const std::vector<Box>& boxes,
@@ -66,7 +74,7 @@ double flops_of(const ShardedGraph& s, i64 node, const Binding& b, const Coords*
   };
   for (size_t k = 0; k < n.in.size(); k++) term(n.rule.in[k], s.graph.at(n.in[k]).dims);
   for (size_t k = 0; k < n.out.size(); k++) term(n.rule.out[k], s.graph.at(n.out[k]).dims);
-  return is_paged(n) ? points * attended.pairs : points;
+  return is_paged(n) ? points * seen_by(n, b, attended).pairs : points;
 }
 
 Work work_of(const Program& p, std::span<const Call> calls, const Binding& b, const Attended& attended) {
@@ -112,8 +120,8 @@ Work work_of(const Program& p, std::span<const Call> calls, const Binding& b, co
       const Value& x = s.logical(v);
       const bool cache = overwrites || (is_paged(n) && x.dims.find('C') != std::string::npos);
       const DTypeInfo& t = info(x.dtype);
-      const double bytes = elements_of(s, n, k, boxes[k], boxes, attended) * static_cast<double>(t.block_bytes) /
-                           static_cast<double>(t.block);
+      const double bytes = elements_of(s, n, k, boxes[k], boxes, seen_by(n, b, attended)) *
+                           static_cast<double>(t.block_bytes) / static_cast<double>(t.block);
       (cache ? w.cache_bytes : x.kind == Kind::state ? w.weight_bytes : w.other_bytes) += bytes;
     }
   }

@@ -20,11 +20,11 @@ ModelConfig config() {
 }
 
 /// The work of all calls of all ranks.
-Work whole(DType weights, i64 tp) {
+Work whole(DType weights, i64 tp, const ModelConfig& c = config()) {
   BuildOptions o;
   o.compute = DType::bf16;
   if (weights != DType::bf16) o.weight_dtype = [&](const std::string&) { return weights; };
-  auto s = std::make_shared<const ShardedGraph>(propagate(build_serving(config(), o), tensor_parallel(tp)));
+  auto s = std::make_shared<const ShardedGraph>(propagate(build_serving(c, o), tensor_parallel(tp)));
   Symbols symbols;
   symbols.size = {{'T', kTokens}, {'R', 1}};
   const Sizes sizes = bound_sizes(s->graph, symbols);
@@ -32,7 +32,7 @@ Work whole(DType weights, i64 tp) {
   Work sum;
   for (i64 r = 0; r < tp; r++) {
     const Program p = partition(s, r);
-    for (auto& c : p.calls) sum += work_of(p, {&c, 1}, b, {kPairs, kCached + kTokens});
+    for (auto& call : p.calls) sum += work_of(p, {&call, 1}, b, {kPairs, kCached + kTokens});
   }
   return sum;
 }
@@ -69,6 +69,18 @@ TEST(Cost, OfRanksIsSharedOut) {
   EXPECT_GT(three.other_bytes, one.other_bytes);
   const Work two = whole(DType::bf16, 2);
   EXPECT_EQ(two.bf16_flops, one.bf16_flops + 2 * 2 * (2 * kTokens * 64 * 32));  // wk and wv of the KV head twice
+}
+
+// Tokens of a layer that attends to the last 10 positions read no more than 10 each.
+TEST(Cost, LocalLayersReadTheirWindow) {
+  ModelConfig c = config();
+  c.family = "gemma3";
+  const Work all = whole(DType::bf16, 1, c);
+  c.local = {true, false};
+  c.window = 10;
+  const Work some = whole(DType::bf16, 1, c);
+  EXPECT_EQ(all.cache_bytes - some.cache_bytes, 2 * 2 * 3 * 32 * (kCached + kTokens - 10 * kTokens));
+  EXPECT_EQ(all.bf16_flops - some.bf16_flops, 2 * (kPairs - 10 * kTokens) * 6 * 32);
 }
 
 // A window counts once what one call makes and the next reads.

@@ -100,6 +100,18 @@ i64 sample(std::span<const float> logits, const SamplingOptions& o, u64 position
   return ids.back();
 }
 
+double negative_log_likelihood(std::span<const float> logits, i64 id, std::vector<float>& scratch) {
+  PLAIT_CHECK(id >= 0 && id < static_cast<i64>(logits.size()), "id {} of {}", id, logits.size());
+  const float top = largest(logits);
+  scratch.resize(logits.size());
+  functions(isa()).exp_from(logits.data(), top, 1, scratch.data(), static_cast<i64>(scratch.size()));
+  double lane[16] = {};
+  for (size_t i = 0; i < scratch.size(); i++) lane[i & 15] += static_cast<double>(scratch[i]);
+  for (size_t w = 8; w > 0; w /= 2)
+    for (size_t i = 0; i < w; i++) lane[i] += lane[i + w];
+  return std::log(lane[0]) + (static_cast<double>(top) - static_cast<double>(logits[static_cast<size_t>(id)]));
+}
+
 Margin top_margin(std::span<const float> logits) {
   float top = largest(logits);
   Margin m{.id = std::find(logits.begin(), logits.end(), top) - logits.begin()};

@@ -38,6 +38,11 @@ struct SampleScratch {
 ///   errors  usage (check_sampling); not_finite: a NaN, +infinity, or nothing but -infinity
 i64 sample(std::span<const float> logits, const SamplingOptions& o, u64 position, SampleScratch& scratch);
 
+/// -log softmax(logits)[id]: exponentials in f32, their sum in f64 (16 lanes, then a tree) and its logarithm in f64.
+/// scratch is memory that is kept between calls.
+///   errors  not_finite: as of sample
+double negative_log_likelihood(std::span<const float> logits, i64 id, std::vector<float>& scratch);
+
 /// The greedy choice and how far the next best lies below it (infinity where V is 1): what a comparison with another
 /// program may tolerate.
 struct Margin {

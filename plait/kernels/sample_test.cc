@@ -119,5 +119,19 @@ TEST(Sample, Margin) {
   EXPECT_TRUE(std::isinf(m.gap));
 }
 
+TEST(Sample, NegativeLogLikelihood) {
+  std::vector<float> scratch, logits;
+  for (i64 i = 0; i < 1000; i++) logits.push_back(static_cast<float>(normal(5, static_cast<u64>(i))) * 4 + 80);
+  double total = 0;
+  for (float x : logits) total += std::exp(static_cast<double>(x) - 80);
+  for (i64 id : {0, 7, 999})
+    EXPECT_NEAR(negative_log_likelihood(logits, id, scratch),
+                std::log(total) + 80 - static_cast<double>(logits[static_cast<size_t>(id)]), 1e-6);
+  EXPECT_EQ(negative_log_likelihood(std::vector<float>{3}, 0, scratch), 0);
+  EXPECT_NEAR(negative_log_likelihood(std::vector<float>{2, kNone, 2}, 2, scratch), std::log(2.0), 1e-7);
+  EXPECT_EQ(negative_log_likelihood(std::vector<float>{2, kNone}, 1, scratch), INFINITY);
+  EXPECT_THROW(negative_log_likelihood(std::vector<float>{2, NAN}, 0, scratch), Error);
+}
+
 }  // namespace
 }  // namespace plait::kernels

@@ -30,7 +30,12 @@ struct Running {
 class Batch {
  public:
   Batch(Session& s, std::span<const Request> requests, i64 sequences, i64 most_tokens, i64 vocabulary)
-      : s_(s), requests_(requests), results_(requests.size()), most_tokens_(most_tokens), V_(vocabulary) {
+      : s_(s),
+        requests_(requests),
+        results_(requests.size()),
+        most_tokens_(most_tokens),
+        V_(vocabulary),
+        scratch_(static_cast<size_t>(s.team().size())) {
     for (i64 q = sequences; q > 0; q--) free_.push_back(q - 1);
     for (const Request& r : requests) PLAIT_CHECK(!r.prompt.empty() && r.max_tokens > 0, "a request of no tokens");
   }
@@ -77,7 +82,7 @@ class Batch {
     i64 left = most_tokens_;
     for (size_t i = 0; i < running_.size(); i++) {
       Running& r = running_[i];
-      if (r.fed < requests_[r.request].prompt.size()) continue;
+      if (!is_read(r)) continue;
       pieces_.push_back({r.sequence, {&r.token, 1}, 1});
       drawing_.push_back(i);
       results_[r.request].decoded++;
@@ -99,15 +104,26 @@ class Batch {
   void draw(std::span<const float> logits) {
     tokens_.assign(drawing_.size(), 0);
     stops_.assign(drawing_.size(), kGoOn);
+    auto sample = [&](i64 thread, i64 threads) {
+      for (auto k = static_cast<size_t>(thread); k < drawing_.size(); k += static_cast<size_t>(threads)) {
+        const Running& r = running_[drawing_[k]];
+        if (!is_read(r)) continue;  // its logits were of no last token
+        tokens_[k] = kernels::sample(logits.subspan(k * static_cast<size_t>(V_), static_cast<size_t>(V_)),
+                                     requests_[r.request].sampling, static_cast<u64>(s_.position(r.sequence)),
+                                     scratch_[static_cast<size_t>(thread)]);
+      }
+    };
+    if (drawing_.size() == 1)
+      sample(0, 1);
+    else
+      s_.team().run(sample);
     bool drawn = false;
     for (size_t k = 0; k < drawing_.size(); k++) {
       const Running& r = running_[drawing_[k]];
       const Request& q = requests_[r.request];
       if (is_interrupted(q)) stops_[k] = kInterrupted;
-      if (r.fed < q.prompt.size()) continue;  // its logits were of no last token
+      if (!is_read(r)) continue;
       drawn = true;
-      tokens_[k] = kernels::sample(logits.subspan(k * static_cast<size_t>(V_), static_cast<size_t>(V_)), q.sampling,
-                                   static_cast<u64>(s_.position(r.sequence)), scratch_);
       if (s_.rank() == 0 && q.stops && !(q.is_end && q.is_end(tokens_[k])) && q.stops(tokens_[k]))
         stops_[k] = kEndsText;
     }
@@ -116,12 +132,15 @@ class Batch {
     for (i64 stop : stops_) interrupted_ |= stop == kInterrupted;
     for (size_t k = 0; k < drawing_.size(); k++) {
       Running& r = running_[drawing_[k]];
-      if (r.fed == requests_[r.request].prompt.size()) take(r, tokens_[k], stops_[k]);
+      if (is_read(r)) take(r, tokens_[k], stops_[k]);
     }
     if (interrupted_)
       for (Running& r : running_)
         if (results_[r.request].finish_reason.empty()) results_[r.request].finish_reason = "interrupted";
   }
+
+  /// Is all of its prompt in the cache?
+  bool is_read(const Running& r) const { return r.fed == requests_[r.request].prompt.size(); }
 
   void take(Running& r, i64 token, i64 stop) {
     const Request& q = requests_[r.request];
@@ -154,7 +173,7 @@ class Batch {
   std::vector<size_t> drawing_;  // of running_, by piece
   std::vector<i64> tokens_, stops_;
   bool interrupted_ = false;
-  kernels::SampleScratch scratch_;
+  std::vector<kernels::SampleScratch> scratch_;  // by thread
 };
 
 }  // namespace

@@ -142,13 +142,16 @@ bool long_run() {
 
 json reference(const std::string& name) { return io::read_json("tests/data/" + name); }
 
-std::string smollm2() {
-  const char* file = std::getenv("PLAIT_MODEL");
-  if (file != nullptr && *file != 0) return file;
+std::string model_named(const std::string& name) {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   const std::string root =
       cache != nullptr && *cache != 0 ? cache : std::string(home != nullptr ? home : "") + "/.cache";
-  return root + "/plait/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  return root + "/plait/models/" + name;
+}
+
+std::string smollm2() {
+  const char* file = std::getenv("PLAIT_MODEL");
+  return file != nullptr && *file != 0 ? file : model_named("SmolLM2-135M-Instruct.Q4_1.gguf");
 }
 
 RandomModel::RandomModel(json c) : config(std::move(c)) {

@@ -22,6 +22,9 @@ bool long_run();
 
 json reference(const std::string& name);
 
+/// A file of the folder of fetched models, which need not be there.
+std::string model_named(const std::string& name);
+
 /// The model that CI fetches; the test skips when it is not there.
 std::string smollm2();
 #define NEED_SMOLLM2(name)            \

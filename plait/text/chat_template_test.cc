@@ -55,6 +55,48 @@ TEST(ChatTemplate, WhatJinja2RefusesIsAnErrorWithItsLine) {
   }
 }
 
+// Turns as Gemma wants them, with the constructs of its template: a system message goes into the first user's turn,
+// contents may be lists of parts, roles must alternate.
+TEST(ChatTemplate, TurnsOfGemma) {
+  const std::string source = R"({{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+  {%- set prefix = (messages[0]['content'] if messages[0]['content'] is string else messages[0]['content'][0]['text'])
+      + '\n\n' -%}
+  {%- set turns = messages[1:] -%}
+{%- else -%}
+  {%- set prefix = "" -%}
+  {%- set turns = messages -%}
+{%- endif -%}
+{%- for turn in turns -%}
+  {%- if (turn['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+    {{ raise_exception("turns of user and assistant alternate") }}
+  {%- endif -%}
+  {%- set role = "model" if turn['role'] == 'assistant' else turn['role'] -%}
+  {{ '<start_of_turn>' + role + '\n' + (prefix if loop.first else "") }}
+  {%- if turn['content'] is string -%}
+    {{ turn['content'] | trim }}
+  {%- elif turn['content'] is iterable -%}
+    {%- for part in turn['content'] -%}{{ part['text'] | trim if part['type'] == 'text' else '' }}{%- endfor -%}
+  {%- else -%}
+    {{ raise_exception("content") }}
+  {%- endif -%}
+  {{ '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%})";
+  const ChatOptions options{.bos_token = "<bos>"};
+  EXPECT_EQ(render_chat(source, {{"system", "Be short."}, {"user", " Hi \n"}, {"assistant", "Hello"}, {"user", "Why?"}},
+                        options),
+            "<bos><start_of_turn>user\nBe short.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
+            "<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(render_chat(source, {{"user", "Hi"}}, {.add_generation_prompt = false}),
+            "<start_of_turn>user\nHi<end_of_turn>\n");
+  EXPECT_THROW(render_chat(source, {{"user", "a"}, {"user", "b"}}, options), Error);
+  const json parts =
+      json::parse(R"([{"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "image"}]}])");
+  EXPECT_EQ(render(source, {{"bos_token", "<bos>"}, {"messages", parts}, {"add_generation_prompt", false}}),
+            "<bos><start_of_turn>user\na<end_of_turn>\n");
+}
+
 TEST(ChatTemplate, SourceIsBounded) {
   EXPECT_THAT(error_of(std::string(300'000, '{'), Code::bad_file), testing::HasSubstr("want at most 262144"));
 }
