@@ -16,6 +16,7 @@ scripts/setup.sh test
 step "Model"
 model="$(scripts/fetch_model.sh)"
 echo "$model"
+scripts/fetch_model.sh gemma3-270m || echo "tests of Gemma 3 will be skipped"
 
 step "Lint"
 scripts/lint.sh
