@@ -53,6 +53,16 @@ TEST(Golden, SmallModels) {
   config["intermediate_size"] = 160;
   write_gguf(RandomModel(config), t / "q4_1.gguf", [](const std::string&) { return DType::q4_1; });
   expect_golden(t / "q4_1.gguf", {"auto", 0x450bd15242cf3686, 0x33f08b3bae9d6db5}, 97, 22, 8);
+  config.update({{"hidden_size", 256}, {"num_attention_heads", 6}, {"num_key_value_heads", 3}, {"head_dim", 128}});
+  config["intermediate_size"] = 512;
+  write_gguf(RandomModel(config), t / "k.gguf", [](const std::string& state) {
+    const std::map<std::string, DType> types{{"wq", DType::q4_k},  {"wk", DType::q3_k},   {"wv", DType::q2_k},
+                                             {"wo", DType::q5_k},  {"gate", DType::q5_0}, {"up", DType::q5_1},
+                                             {"down", DType::q4_k}};
+    const auto it = types.find(state.substr(state.rfind('.') + 1));
+    return it != types.end() ? it->second : DType::q6_k;
+  });
+  expect_golden(t / "k.gguf", {"auto", 0x53747f5972958923, 0x22b61194b02081b4}, 97, 22, 8);
 }
 
 TEST(Golden, Stories260K) {

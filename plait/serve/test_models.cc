@@ -8,7 +8,6 @@
 #include "plait/io/json_text.h"
 #include "plait/io/safetensors_writer.h"
 #include "plait/models/random_weights.h"
-#include "plait/tensor/blocks.h"
 
 namespace plait::serve {
 
@@ -200,48 +199,8 @@ void write_hf(const RandomModel& m, const std::string& folder, const HfStyle& st
 }
 
 std::string quantized(DType to, const Values& x) {
-  std::string out;
-  auto put = [&](const auto& block) { out.append(reinterpret_cast<const char*>(&block), sizeof block); };
-  if (to != DType::q4_0 && to != DType::q4_1 && to != DType::q8_0) {
-    out.resize(static_cast<size_t>(bytes_of(to, static_cast<i64>(x.size()))));
-    from_f32(to, x.data(), out.data(), static_cast<i64>(x.size()));
-    return out;
-  }
-  for (size_t b = 0; b < x.size(); b += 32) {
-    float low = x[b], high = x[b], most = 0;  // most: of the largest magnitude, with its sign
-    for (size_t i = b; i < b + 32; i++) {
-      low = std::min(low, x[i]);
-      high = std::max(high, x[i]);
-      if (std::fabs(x[i]) > std::fabs(most)) most = x[i];
-    }
-    const float d = to == DType::q8_0 ? std::fabs(most) / 127 : to == DType::q4_0 ? most / -8 : (high - low) / 15;
-    const std::uint16_t stored = f32_to_f16(d);
-    auto level = [&](size_t i, float offset, int most_level) {
-      const float q = d == 0 ? offset : (x[i] - (to == DType::q4_1 ? low : 0)) / d + offset;
-      return static_cast<std::uint8_t>(std::clamp(static_cast<int>(q + 0.5f), 0, most_level));
-    };
-    if (to == DType::q8_0) {
-      BlockQ8_0 q{stored, {}};
-      for (size_t i = 0; i < 32; i++)
-        q.q[i] = static_cast<std::int8_t>(d == 0 ? 0 : std::lround(static_cast<double>(x[b + i] / d)));
-      put(q);
-      continue;
-    }
-    const float offset = to == DType::q4_0 ? 8 : 0;
-    std::uint8_t nibbles[16];
-    for (size_t i = 0; i < 16; i++)
-      nibbles[i] =
-          static_cast<std::uint8_t>(level(b + i, offset, 15) | static_cast<int>(level(b + i + 16, offset, 15)) << 4);
-    if (to == DType::q4_0) {
-      BlockQ4_0 q{stored, {}};
-      std::memcpy(q.q, nibbles, sizeof nibbles);
-      put(q);
-    } else {
-      BlockQ4_1 q{stored, f32_to_f16(low), {}};
-      std::memcpy(q.q, nibbles, sizeof nibbles);
-      put(q);
-    }
-  }
+  std::string out(static_cast<size_t>(bytes_of(to, static_cast<i64>(x.size()))), '\0');
+  from_f32(to, x.data(), out.data(), static_cast<i64>(x.size()));
   return out;
 }
 
