@@ -317,8 +317,8 @@ std::optional<io::MappedFile> open_file(const std::filesystem::path& path, i64 m
 
 Vocabulary vocabulary_from_tokenizer_json(std::string_view tokenizer, std::string_view config,
                                           const std::string& source) {
-  // Lists of merges make trees of several times their text.
-  const json j = io::parse_json(tokenizer, source, io::kMaxTreeBytes + 3 * static_cast<i64>(tokenizer.size()));
+  // Lists of merges make trees of several times their text: those of Gemma, two texts each, of eleven times.
+  const json j = io::parse_json(tokenizer, source, io::kMaxTreeBytes + 8 * static_cast<i64>(tokenizer.size()));
   const Node root(j, source);
   if (!j.is_object()) root.wrong("an object");
   Vocabulary v;
