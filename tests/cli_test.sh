@@ -204,6 +204,11 @@ json "j['read_bytes_per_s']['one_core'] > 1e8 and j['f32_flops']['all_cores'] > 
 PLAIT_ISA=portable check "doctor, portable" 0 "$plait" doctor --json
 json "j['isa']['taken'] == 'portable'"
 
+check "explain --max-num-seqs" 0 "$plait" explain "$model" -tp 2 --json -c 512
+cp "$work/out" "$work/explained"
+check "explain --max-num-seqs 8" 0 "$plait" explain "$model" -tp 2 --json -c 512 --max-num-seqs 8
+json "j['sequences'] == 8 and all(a['kv_bytes'] == 8 * b['kv_bytes'] for a, b in zip(j['ranks'], json.load(open('$work/explained'))['ranks']))"
+
 # explain: 405B on 64 ranks in a second and 200 MB (processor time: the machine may be busy), from its config alone
 if [ -f "$big" ]; then
   python3 - "$plait" "$big" "$work/out" <<'PY' || failures=$((failures + 1))

@@ -101,6 +101,7 @@ Json json_of(const ServingPlan& p, const io::ModelFiles& files, const Options& o
   j["reduce"] = p.options.reduce;
   j["context"] = p.context;
   j["context_shrunk"] = p.context_shrunk;
+  j["sequences"] = p.sequences();
   j["plan"] = p.options.plan.text();
   j["ranks"] = Json::array();
   const Mesh mesh = p.options.plan.mesh();
@@ -206,9 +207,10 @@ std::string text_of(const ServingPlan& p, const io::ModelFiles& files, const Opt
   const ModelConfig& c = p.config;
   std::string s = fmt::format(
       "{}: {}, {} layers, width {}, {} query heads and {} KV heads of {}, FFN {}, vocabulary {}{}\n"
-      "weights {}, sums {}, context {} positions{} (the model has {})\n\n",
+      "weights {}, sums {}, {}context {} positions{} (the model has {})\n\n",
       files.path(), c.family, c.layers, c.D, c.N, c.K, c.H, c.F, c.V, c.tied ? ", tied embedding" : "", p.dtype,
-      p.options.reduce, p.context, p.context_shrunk ? ", shrunk to fit --max-rank-memory" : "", c.max_positions);
+      p.options.reduce, p.sequences() > 1 ? fmt::format("{} sequences, each ", p.sequences()) : "", p.context,
+      p.context_shrunk ? ", shrunk to fit --max-rank-memory" : "", c.max_positions);
   s += "Plan\n";
   std::string plan = p.options.plan.text();
   for (size_t i = 0; i < plan.size();) {
@@ -274,6 +276,8 @@ void add_explain(Program& p) {
   auto o = std::make_shared<Options>();
   OptionList options = p.parser.command("explain", "What lies where and what crosses ranks, before a run");
   add_layout_options(options, o->model);
+  options.group("Memory");
+  options.add("--max-num-seqs", o->model.serving.sequences, "Sequences that are written together, each with a context");
   add_train_options(options, o->train);
   options.group("Training");
   options.add("--document", o->train.document, "Tokens of a document of the micro-batch");
