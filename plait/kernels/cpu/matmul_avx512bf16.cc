@@ -16,8 +16,7 @@ struct Dots {
     for (Size k = begin; k < end; k += 2) {
       const unsigned char* p = t.w + k * 32;
       fetch_line(t, line);
-      const unsigned char* ahead = fetch_from(t, k * 32);
-      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+      fetch_lines<kP>(t, fetch_from<kP>(t, k * 32));
       __m512bh w[kP];
 #pragma GCC unroll 24
       for (int j = 0; j < kP; j++) w[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p + j * t.w_stride));
@@ -42,9 +41,10 @@ std::uint32_t matmul_avx512bf16(const MatmulPart* parts, std::int64_t count, std
   if (!bf16 || !job.native_bf16 || job.x_k != job.k) return matmul_avx512(parts, count, row_begin, row_end);
   // Few rows go through the weights once: the more rows a tile has, the fewer panels.
   const Size rows = row_end - row_begin;
-  Method<V512> m = rows <= 6 || rows > 12 ? method_of<V512, Dots, V512::kPanels>(V512::kRows)
-                   : rows <= 8            ? method_of_rows<V512, Dots, 3, 7, 8>()
-                                          : method_of_rows<V512, Dots, 2, 9, 10, 11, 12>();
+  Method<V512> m = rows <= 4    ? method_of_rows<V512, Dots, 1, 1, 2, 3, 4>()
+                   : rows <= 8  ? method_of_rows<V512, Dots, 3, 5, 6, 7, 8>()
+                   : rows <= 12 ? method_of_rows<V512, Dots, 2, 9, 10, 11, 12>()
+                                : method_of<V512, Dots, V512::kPanels>(V512::kRows);
   if (m.rows > V512::kRows) {
     m.prepare = [](const MatmulJob&, const unsigned char* x, Size k, unsigned char* out) {
       __builtin_memcpy(out, x, static_cast<unsigned long>(k * 2));

@@ -19,8 +19,7 @@ constexpr Size kDirectPairs = 72;          // rows up to which bf16 panels are u
 constexpr Size kDirectFloats = 18;         // Sapphire Rapids), and f32 panels without fetching rows of the result
 constexpr Size kSuper = 1024;              // k prepared at once where whole rows of x are so long that
 constexpr Size kFewRows = 160;             // only fewer than these would fit: unpacking costs as much as 10 rows
-constexpr Size kFetchAhead = 2048;         // measured: best of 1024 to 6144 on Sapphire Rapids
-constexpr Size kFirstLevelX = 8192;        // bytes of x that stay there beside a panel of blocks
+constexpr Size kFetchAhead = 6144;         // measured: best of 2048 to 8192 on Zen 4
 constexpr Size kPanelPad = 64;             // keeps unpacked panels off each other's cache sets
 constexpr Size kMaxPanels = 4;
 
@@ -129,22 +128,30 @@ struct Loops {
             w + p * job->panel_bytes + bytes * (i + 1) / count);
   }
 
-  // One tile reads its panels once, as fast as memory gives them: it fetches a fixed way ahead of itself, at the end of
-  // its panels (`left` bytes away) in the next ones. Of several tiles each fetches its share of what comes next.
-  void share_fetching(Tile& t, const unsigned char* next, Size panels, Size left, Size i, Size count,
-                      Size to_coming) const {
-    if (count == 1) {
+  // A product of few rows is as fast as memory gives its weights, and memory gives most in one stream. One panel is
+  // fetched a fixed way ahead, at its end (`left` bytes away) in the next one; of several the next ones, line after
+  // line
+  // (`whole`: they lie so). Of several tiles that read the same panels each fetches its share of what comes next.
+  void share_fetching(Tile& t, const unsigned char* next, Size panels, Size left, Size i, Size count, Size to_coming,
+                      bool whole) const {
+    t.fetch_end = job->panel_bytes;
+    t.fetch_jump = 0;
+    t.fetch_step = 1;
+    t.fetch_stride = job->panel_bytes;
+    if (count == 1 && panels == 1) {
       t.fetch = t.w + kFetchAhead;
       t.fetch_end = left - kFetchAhead;
       t.fetch_jump = to_coming - job->panel_bytes;
-      t.fetch_panels = static_cast<int>(panels);
+      t.fetch_panels = 1;
       return;
     }
     const Size begin = panels * i / count, end = panels * (i + 1) / count;
     t.fetch = next != nullptr ? next + begin * job->panel_bytes : t.w;
-    t.fetch_end = job->panel_bytes;
-    t.fetch_jump = 0;
     t.fetch_panels = next != nullptr ? static_cast<int>(end - begin) : 0;
+    if (count == 1 && whole) {
+      t.fetch_step = panels;
+      t.fetch_stride = 64;
+    }
   }
 
   // Rows [row, row + rows) x panels [panel, panel + panels) x k in [begin, end), which starts at leaf `leaf`; the
@@ -192,7 +199,7 @@ struct Loops {
         if (next != nullptr && method.listed) later_panels(t, next, panels, k_end - k, i, count);
         t.line[t.lines] = t.w;
         share_fetching(t, next, panels, job->panel_bytes - k * method.w_bytes_of_k, i, count,
-                       coming != nullptr ? coming - w : panels * job->panel_bytes);
+                       coming != nullptr ? coming - w : panels * job->panel_bytes, k == 0 && k_end == job->k);
         t.x = x + m * x_stride + (k - super_begin) * method.x_bytes_of_k;
         t.c = c + m * t.c_stride;
         tiles[here - method.least_rows](t, largest);
@@ -274,14 +281,12 @@ constexpr Method<V> method_of(Size rows) {
   return m;
 }
 
-/// Of a product with block weights. Few rows take one panel at a time, as it lies in memory: read so it comes at twice
-/// the rate of two side by side (Zen 4). More of them only while they stay in the first-level cache beside it.
-template <class V, template <class, int, int> class Source>
-constexpr Method<V> method_of_blocks(Size rows, Size row_bytes) {
+/// The same; one row takes one panel at a time, as it lies in memory.
+template <class V, template <class, int, int> class Source, int kP>
+constexpr Method<V> method_of_once(Size rows, Size rows_of_tile) {
   if constexpr (V::kParts == 1)
-    if (rows <= 4 || (rows <= 8 && rows * row_bytes <= kFirstLevelX))
-      return method_of_rows<V, Source, 1, 1, 2, 3, 4, 5, 6, 7, 8>();
-  return method_of<V, Source, V::kBlockPanels>(V::kBlockRows);
+    if (rows == 1) return method_of_rows<V, Source, 1, 1>();
+  return method_of<V, Source, kP>(rows_of_tile);
 }
 
 // Bytes of a row of f32: rounded up, and off a multiple of 4096 so that rows don't meet in one set of the cache.
@@ -300,7 +305,9 @@ std::uint32_t run_method(const MatmulPart* parts, Size count, const Method<V>& m
 template <class V, class T, template <class, int, int> class Source>
 std::uint32_t run_blocks(const MatmulPart* parts, Size count, Size row_begin, Size row_end) {
   const Size row_bytes = block_row_bytes<T>(parts[0].job->k);
-  Method<V> m = method_of_blocks<V, Source>(row_end - row_begin, row_bytes);
+  // A block of 256 is long and its sums depend on each other: two panels keep the units busier than one.
+  Method<V> m = T::kBlock > 32 ? method_of<V, Source, V::kBlockPanels>(V::kBlockRows)
+                               : method_of_once<V, Source, V::kBlockPanels>(row_end - row_begin, V::kBlockRows);
   m.prepare = prepare_blocks<V, T>;
   m.x_row_bytes = row_bytes;
   return run_method<V>(parts, count, m, 0, row_begin, row_end);
@@ -335,7 +342,7 @@ std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size 
         m.unpack = m.listed = true;
         chunk = kChunk;
       } else {
-        m = method_of<V, Pairs, V::kPanels>(V::kRows);
+        m = method_of_once<V, Pairs, V::kPanels>(rows, V::kRows);
         chunk = kDirectChunk;
       }
       m.prepare = prepare_floats<V>;
@@ -343,7 +350,7 @@ std::uint32_t product(const MatmulPart* parts, Size count, Size row_begin, Size 
       break;
     default:
       m = rows > kDirectFloats ? method_of<V, Floats, V::kPanels>(V::kRows)
-                               : method_of<V, FloatsOnce, V::kPanels>(V::kRows);
+                               : method_of_once<V, FloatsOnce, V::kPanels>(rows, V::kRows);
       m.listed = rows > kDirectFloats;
       m.prepare = prepare_floats<V>;
       m.w_bytes_of_k = 64;

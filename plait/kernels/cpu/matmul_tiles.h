@@ -28,10 +28,11 @@ struct Tile {
   Size k;                             // of the whole weight
   bool first;
   float scale;
-  // Weights that come next, fetched line by line while this tile reads its own: where they stand, the bytes after which
-  // they go on elsewhere, and how many panels of them are this tile's share.
+  // Weights to fetch while this tile reads its own: with every line of a panel `fetch_panels` others, fetch_stride
+  // bytes apart; `fetch_step` bytes on for every byte of the panel. Beyond fetch_end bytes they lie fetch_jump bytes
+  // away.
   const unsigned char* fetch;
-  Size fetch_end, fetch_jump;
+  Size fetch_step, fetch_stride, fetch_end, fetch_jump;
   int fetch_panels;
   int lines;                                  // Floats: what else to fetch for later tiles
   const unsigned char* line[kMostLines + 1];  // one more, which is read and fetched when all are done
@@ -43,8 +44,18 @@ PLAIT_INLINE void fetch_line(const Tile& t, int& line) {
   line += line != t.lines;
 }
 
+// What goes with byte `at` of a panel, and the lines of it. To one panel alone they are near: into the first-level
+// cache.
+template <int kP>
 PLAIT_INLINE const unsigned char* fetch_from(const Tile& t, Size at) {
-  return t.fetch + at + (at < t.fetch_end ? 0 : t.fetch_jump);
+  return t.fetch + (kP == 1 ? at : at * t.fetch_step) + (at < t.fetch_end ? 0 : t.fetch_jump);
+}
+template <int kP>
+PLAIT_INLINE void fetch_lines(const Tile& t, const unsigned char* from) {
+  if constexpr (kP == 1) {
+    if (t.fetch_panels > 0) _mm_prefetch(from, _MM_HINT_T0);
+  } else
+    for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(from + j * t.fetch_stride, _MM_HINT_T1);
 }
 
 template <class V, int kR, int kP>
@@ -89,8 +100,7 @@ struct FloatsOnce {
   PLAIT_INLINE void add(const Tile& t, Size begin, Size end, int& line, F (&acc)[kR][kV]) {
     for (Size k = begin; k < end; k++) {
       fetch_line(t, line);
-      const unsigned char* ahead = fetch_from(t, k * 64);
-      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+      fetch_lines<kP>(t, fetch_from<kP>(t, k * 64));
       Floats<V, kR, kP>::add_one(t.w + k * 64, t.w_stride, t.x + k * 4, t.x_stride, acc);
     }
   }
@@ -107,8 +117,7 @@ struct Pairs {
       F w[kV];
 #pragma GCC unroll 8
       for (int j = 0; j < kV; j++) w[j] = V::odd(p + j / V::kParts * t.w_stride + j % V::kParts * 32);
-      const unsigned char* ahead = fetch_from(t, k * 32);
-      for (int j = 0; j < t.fetch_panels; j++) _mm_prefetch(ahead + j * t.w_stride, _MM_HINT_T0);
+      fetch_lines<kP>(t, fetch_from<kP>(t, k * 32));
 #pragma GCC unroll 8
       for (int m = 0; m < kR; m++) {
         F x = V::broadcast(reinterpret_cast<const float*>(t.x + m * t.x_stride) + k);
