@@ -170,6 +170,27 @@ done
 json "j['losses'] != json.load(open('$work/train.f32'))['losses']"  # bf16 is another number
 check "verify --train --dtype f16" 2 "$plait" verify --train "$model" --dtype f16 && says "want f32, bf16 or f64"
 
+# convert: there and back again, the same weights, words and logits
+hash_of() { "$plait" verify "$1" -tp 2 -n 4 -p "Once upon a time" --json 2> /dev/null | python3 -c "import json, sys; print(json.load(sys.stdin)['logits_hash'])"; }
+check "convert to a folder" 0 "$plait" convert "$model" -o "$work/folder"
+check "convert to GGUF" 0 "$plait" convert "$work/folder" -o "$work/back.gguf"
+check "convert to a folder again" 0 "$plait" convert "$work/back.gguf" -o "$work/again"
+for file in tokenizer.json tokenizer_config.json generation_config.json model.safetensors; do
+  check "$file is the same after two ways" 0 cmp "$work/folder/$file" "$work/again/$file"
+done
+want="$(hash_of "$model")"
+for m in folder back.gguf again; do
+  check "logits of $m" 0 [ -n "$want" -a "$(hash_of "$work/$m")" = "$want" ]
+done
+check "convert to blocks" 0 "$plait" convert "$work/folder" -o "$work/back.gguf" --dtype q4_k && says "instead of q4_k: their rows are no multiple of 256"
+check "what was converted generates" 0 "$plait" generate "$work/back.gguf" -tp 2 -p "Once upon a time" -n 4
+check "a folder that is there stays" 2 "$plait" convert "$model" -o "$work/folder" && says "is there already"
+check "blocks in a folder" 2 "$plait" convert "$model" -o "$work/other" --dtype q8_0 && says "safetensors files hold f32, f16 and bf16"
+check "an unknown type" 2 "$plait" convert "$model" -o "$work/other.gguf" --dtype q9
+check "from folder to folder" 2 "$plait" convert "$work/folder" -o "$work/other"
+check "convert to nowhere" 4 "$plait" convert "$model" -o "$work/nowhere/x.gguf" && says "cannot create"
+check "nothing half written is left" 0 [ -z "$(find "$work" -name '*.part')" ]
+
 # bench and doctor: shape and sense
 check bench 0 "$plait" bench "$model" -tp 1,2 -t 1 --prompt-tokens 32 --gen-tokens 8 --repeat 1 --profile --json
 json "[d['ranks'] for d in j['degrees']] == [1, 2]"

@@ -65,6 +65,7 @@ int run(int argc, const char* const* argv) {
   add_verify(program);
   add_bench(program);
   add_trace(program);
+  add_convert(program);
   add_doctor(program);
   add_tokenize(program);
   if (auto code = parser.parse(rewritten(argc, argv))) return *code;

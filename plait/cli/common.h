@@ -57,6 +57,7 @@ void add_explain(Program& p);
 void add_verify(Program& p);
 void add_bench(Program& p);
 void add_trace(Program& p);
+void add_convert(Program& p);
 void add_doctor(Program& p);
 void add_tokenize(Program& p);
 

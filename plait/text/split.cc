@@ -277,6 +277,30 @@ std::optional<std::vector<SplitStep>> splits_of_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<std::string> name_of_splits(const std::vector<SplitStep>& steps) {
+  // One step may be written in several ways.
+  auto plain = [](std::vector<SplitStep> list) {
+    for (SplitStep& s : list) {
+      if (s.kind == SplitStep::Kind::pattern && s.behavior == Behavior::isolated && !s.invert) {
+        if (s.text == kGpt2Pattern) s = {};
+        if (s.text == R"(\p{N})") s = {.kind = SplitStep::Kind::digits, .individually = true};
+      }
+      // A pattern that covers every text may as well name what is left over: removed, inverted.
+      if (s.kind == SplitStep::Kind::pattern && s.behavior == Behavior::removed && s.invert) {
+        s.behavior = Behavior::isolated;
+        s.invert = false;
+      }
+    }
+    return list;
+  };
+  for (const Named& n : kNamed)
+    if (plain(n.steps()) == plain(steps)) {
+      const std::string_view names = n.names;
+      return std::string(names.substr(0, names.find(' ')));
+    }
+  return std::nullopt;
+}
+
 std::string known_split_names() {
   std::string all;
   for (const Named& n : kNamed) all += (all.empty() ? "" : " ") + std::string(n.names);

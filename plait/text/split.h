@@ -34,6 +34,7 @@ struct SplitStep {
   bool individually = false;
   Prepend prepend = Prepend::always;
   bool cut = true;
+  bool operator==(const SplitStep&) const = default;
 };
 
 /// A text and the pieces of it, in order.
@@ -62,6 +63,8 @@ extern const char* const kGpt2Pattern;
 
 /// The steps behind a name such as `gpt-2`, `smollm`, `llama-bpe`, `qwen2`; nullopt for a name that is not known.
 std::optional<std::vector<SplitStep>> splits_of_name(std::string_view name);
+/// The first name of these steps; nullopt where they have none.
+std::optional<std::string> name_of_splits(const std::vector<SplitStep>& steps);
 /// The known names, for messages.
 std::string known_split_names();
 
