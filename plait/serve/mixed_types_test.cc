@@ -46,7 +46,7 @@ DType k_type(const std::string& state) {
       {"layers.0.up", DType::q5_1},   {"layers.0.down", DType::q6_k}, {"layers.1.wq", DType::q2_k},
       {"layers.1.wk", DType::q3_k},   {"layers.1.wv", DType::q4_k},   {"layers.1.wo", DType::q2_k},
       {"layers.1.gate", DType::q5_k}, {"layers.1.up", DType::q6_k},   {"layers.1.down", DType::q3_k},
-      {"layers.2.wq", DType::q5_1},   {"layers.2.wk", DType::q8_0},   {"layers.2.wv", DType::q5_0},
+      {"layers.2.wq", DType::q5_1},   {"layers.2.wk", DType::q4_k},   {"layers.2.wv", DType::q5_0},
       {"layers.2.wo", DType::q5_k},   {"layers.2.gate", DType::q3_k}, {"layers.2.up", DType::q4_k},
       {"layers.2.down", DType::q4_k}};
   return types.at(state);

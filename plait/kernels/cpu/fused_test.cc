@@ -32,20 +32,9 @@ struct Calls {
   View weight(DType t, Box box) {
     const i64 k = box.back().size(), n = volume(box) / k;
     std::vector<std::byte> rows(static_cast<size_t>(n * bytes_of(t, k)));
-    const u64 seed = 77 + tensors.size();
-    for (i64 i = 0; i < n * k / info(t).block; i++) {
-      std::byte* at = rows.data() + i * info(t).block_bytes;
-      const auto value = static_cast<float>(normal(seed, static_cast<u64>(i)) * 0.05);
-      if (!is_quantized(t)) {
-        from_f32(t, &value, at, 1);
-        continue;
-      }
-      for (i64 b = 0; b < info(t).block_bytes; b++)
-        at[b] = static_cast<std::byte>(random_bits(seed, static_cast<u64>(i * 64 + b)) >> 9);
-      const std::uint16_t d = f32_to_f16(value * 0.1f), m = f32_to_f16(value * -0.7f);
-      std::memcpy(at, &d, 2);
-      if (t == DType::q4_1) std::memcpy(at + 2, &m, 2);
-    }
+    std::vector<float> values(static_cast<size_t>(n * k));
+    for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(normal(77 + tensors.size(), i) * 0.05);
+    from_f32(t, values.data(), rows.data(), n * k);
     Tensor w(t, std::move(box), Layout::panels);
     w.buffer = Buffer(panel_bytes(t, n, k));
     w.data = w.buffer.data();
@@ -101,7 +90,11 @@ void expect_same(Fused prepare, const Calls& calls, const std::string& what) {
 
 class FusedKernels : public Kernels {};
 
-const std::vector<DType> kWeightTypes{DType::f32, DType::bf16, DType::q4_0, DType::q4_1, DType::q8_0};
+const std::vector<DType> kWeightTypes{DType::f32,  DType::bf16, DType::q4_0, DType::q4_1,
+                                      DType::q8_0, DType::q5_0, DType::q4_k, DType::q6_k};
+i64 width(DType weights, i64 blocks, i64 plain) {
+  return is_quantized(weights) ? round_up(32 * blocks, info(weights).block) : plain;
+}
 
 TEST_F(FusedKernels, ProductsOfAttention) {
   for (DType weights : kWeightTypes)
@@ -109,7 +102,7 @@ TEST_F(FusedKernels, ProductsOfAttention) {
       for (bool normed : {false, true})
         for (bool biased : {false, true}) {
           if (normed && biased) continue;
-          const i64 d = is_quantized(weights) ? 96 : 37, q = 5, kv = 3, h = 6, slots = 160;
+          const i64 d = width(weights, 3, 37), q = 5, kv = 3, h = 6, slots = 160;
           const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
           Calls c;
           const Range t{2, 2 + rows}, heads{3, 3 + q}, kv_heads{1, 1 + kv}, wide{0, h}, in{0, d};
@@ -167,7 +160,7 @@ TEST_F(FusedKernels, Activations) {
     for (i64 rows : {1, 3, 33, 200})
       for (std::string op : {"gelu", "silu_mul", "gelu_mul"}) {
         const bool gated = op != "gelu";
-        const i64 d = is_quantized(weights) ? 64 : 41, f = rows > 100 ? 331 : 777;
+        const i64 d = width(weights, 2, 41), f = rows > 100 ? 331 : 777;
         const DType compute = weights == DType::f32 ? DType::f32 : DType::bf16;
         Calls c;
         const Range t{0, rows}, columns{32, 32 + f}, in{0, d};

@@ -194,15 +194,14 @@ void clear(const Product& p) {
     std::memset(p.job.out + t * p.job.out_stride, 0, static_cast<size_t>(p.job.n * size));
 }
 
-MatmulProduct product_of(Isa isa, DType w_type) {
-  const bool k = info(w_type).block == 256;
+MatmulProduct product_of(Isa isa) {
   switch (isa) {
     case Isa::avx512_bf16:
-      return k ? matmul_k_avx512 : matmul_avx512bf16;
+      return matmul_avx512bf16;
     case Isa::avx512:
-      return k ? matmul_k_avx512 : matmul_avx512;
+      return matmul_avx512;
     case Isa::avx2:
-      return k ? matmul_k_avx2 : matmul_avx2;
+      return matmul_avx2;
     default:
       return matmul_reference;
   }
@@ -238,7 +237,7 @@ Result<std::shared_ptr<const Product>> describe_product(const Args& a, Isa isa, 
   auto p = std::make_shared<Product>(std::move(*described));
   p->job.edges = p->edges.data();
   p->job.native_bf16 = native_bf16.value_or(native_bf16_is_fast());
-  p->run = product_of(isa, a.in[1].dtype);
+  p->run = product_of(isa);
   return std::shared_ptr<const Product>(std::move(p));
 }
 

@@ -5,6 +5,7 @@
 namespace plait::kernels {
 
 std::uint32_t matmul_avx2(const MatmulPart* parts, std::int64_t count, std::int64_t row_begin, std::int64_t row_end) {
+  if (parts[0].job->w_type >= MatmulJob::kQ2_K) return matmul_k_avx2(parts, count, row_begin, row_end);
   return product<V256>(parts, count, row_begin, row_end);
 }
 

@@ -41,7 +41,7 @@ std::uint32_t matmul_reference(const MatmulPart*, std::int64_t, std::int64_t, st
 std::uint32_t matmul_avx2(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 std::uint32_t matmul_avx512(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 std::uint32_t matmul_avx512bf16(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
-// Weights in blocks of 256.
+// Weights in blocks of 256 (from kQ2_K on); the others call these.
 std::uint32_t matmul_k_avx2(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 std::uint32_t matmul_k_avx512(const MatmulPart*, std::int64_t, std::int64_t, std::int64_t);
 
