@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sets up, checks the files, builds everything with warnings as errors and runs all tests. Safe to repeat: packages,
-# model and objects that are there are used again.
+# Sets up, checks the files, builds everything with warnings as errors and runs all tests, then the fast ones under
+# sanitizers and each fuzzer for 20 seconds. Safe to repeat: packages, model and objects that are there are used again.
 #
-#   scripts/test.sh [ctest options]      e.g. scripts/test.sh -R comm
+#   scripts/test.sh [ctest options]      e.g. scripts/test.sh -R comm: those tests and nothing after them
 #
 # Exit status: 0 all passed; 1 a test, the build or a check failed; 2 set-up: a package or the model cannot be had.
 set -euo pipefail
@@ -42,6 +42,13 @@ ctest --test-dir build -j "$(nproc)" --output-on-failure --no-tests=error --outp
 
 step "Skipped"
 python3 scripts/skipped_tests.py "$report" || status=1
+
+if [ $# -eq 0 ]; then
+  step "Sanitizers"
+  scripts/sanitize.sh || status=1
+  step "Fuzzing"
+  scripts/fuzz.sh 20 || status=1
+fi
 
 # The closing words are ctest's own.
 step "Summary"

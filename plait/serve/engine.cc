@@ -47,13 +47,17 @@ Returned unpack(const std::string& bytes, std::string coords) {
   return r;
 }
 
-/// The weights, in one piece of memory; caches are touched as they fill and so lie apart.
-std::shared_ptr<States> weight_memory(const ServingPlan& plan, i64 rank) {
+/// The weights in one piece of memory and the caches in another, so that small ones share huge pages.
+std::shared_ptr<States> state_memory(const ServingPlan& plan, i64 rank) {
   StateShapes shapes(*plan.sharded, plan.executor);
-  std::vector<std::pair<std::string, StateShape>> weights;
-  for (auto& name : weights_of(plan.sharded->graph)) weights.emplace_back(name, shapes.of(name, rank));
+  const Graph& g = plan.sharded->graph;
+  const std::vector<std::string> weights = weights_of(g);
+  std::vector<std::pair<std::string, StateShape>> pieces[2];
+  for (auto& [name, value] : g.named)
+    if (g.at(value).kind == Kind::state)
+      pieces[std::count(weights.begin(), weights.end(), name) == 0].emplace_back(name, shapes.of(name, rank));
   auto states = std::make_shared<States>();
-  states->make_together(weights);
+  for (auto& piece : pieces) states->make_together(piece);
   return states;
 }
 
@@ -94,7 +98,7 @@ Session::Session(const ServingPlan& plan, i64 rank, const io::ModelFiles& files,
             auto it = communicators_.find(along);
             return it == communicators_.end() ? nullptr : it->second.get();
           },
-          weight_memory(plan, rank)),
+          state_memory(plan, rank)),
       all_(plan.world() > 1 ? communicators_.at(all_axes(plan.options.plan)).get() : nullptr),
       symbols_(plan.bounds),
       position_(static_cast<size_t>(plan.sequences())) {
