@@ -4,7 +4,8 @@ usage: check_trace.py TRACE RANKS STEPS       Exit status 1, with the first faul
 
   * the file is JSON; its events have a name, a rank and a thread, and times of zero or more
   * on each thread slices lie one after the other or one inside the other, two deep: steps and what is done in them
-  * a step is filled without gaps by what is done in it: the times add up to the step's
+  * a step is filled by what is done in it: the times add up to the step's, less calls with nothing to do, which are
+    not shown (2 % of it, or 3 us)
   * each rank has the steps in order, and is in each of them at a time when the others are too
   * every start of a collective has a wait after it on the same rank
 """
@@ -48,7 +49,7 @@ for rank in range(ranks):
                 fault(f"rank {rank}: {child['name']} begins inside the one before it")
             at = b + n
         filled = sum(x[1] for x in children)
-        if not 0.98 * d <= filled <= d:
+        if not min(0.98 * d, d - 3000) <= filled <= d:
             fault(f"rank {rank}: {e['name']} of {d} ns is filled by {filled} ns")
         opened = 0
         for _, _, child in children:
