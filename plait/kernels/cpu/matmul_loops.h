@@ -305,9 +305,9 @@ std::uint32_t run_method(const MatmulPart* parts, Size count, const Method<V>& m
 template <class V, class T, template <class, int, int> class Source>
 std::uint32_t run_blocks(const MatmulPart* parts, Size count, Size row_begin, Size row_end) {
   const Size row_bytes = block_row_bytes<T>(parts[0].job->k);
-  // A block of 256 is long and its sums depend on each other: two panels keep the units busier than one.
-  Method<V> m = T::kBlock > 32 ? method_of<V, Source, V::kBlockPanels>(V::kBlockRows)
-                               : method_of_once<V, Source, V::kBlockPanels>(row_end - row_begin, V::kBlockRows);
+  // Sums of 16 wait for arithmetic more than for memory: two panels keep the units busier.
+  Method<V> m = T::kSub < 32 ? method_of<V, Source, V::kBlockPanels>(V::kBlockRows)
+                             : method_of_once<V, Source, V::kBlockPanels>(row_end - row_begin, V::kBlockRows);
   m.prepare = prepare_blocks<V, T>;
   m.x_row_bytes = row_bytes;
   return run_method<V>(parts, count, m, 0, row_begin, row_end);
