@@ -47,15 +47,16 @@ Returned unpack(const std::string& bytes, std::string coords) {
   return r;
 }
 
-/// The weights in one piece of memory and the caches in another, so that small ones share huge pages.
+/// The weights in one piece of memory and the caches in another, so that small ones share huge pages; each in the order of
+/// the graph, in which they are read.
 std::shared_ptr<States> state_memory(const ServingPlan& plan, i64 rank) {
   StateShapes shapes(*plan.sharded, plan.executor);
   const Graph& g = plan.sharded->graph;
   const std::vector<std::string> weights = weights_of(g);
   std::vector<std::pair<std::string, StateShape>> pieces[2];
-  for (auto& [name, value] : g.named)
-    if (g.at(value).kind == Kind::state)
-      pieces[std::count(weights.begin(), weights.end(), name) == 0].emplace_back(name, shapes.of(name, rank));
+  for (auto& v : g.values)
+    if (v.kind == Kind::state)
+      pieces[std::count(weights.begin(), weights.end(), v.name) == 0].emplace_back(v.name, shapes.of(v.name, rank));
   auto states = std::make_shared<States>();
   for (auto& piece : pieces) states->make_together(piece);
   return states;
