@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # More than some seconds under a sanitizer, and of code that faster tests run too.
-slow='Matmul.(EveryInstruction|LongSums)|Attention.Prefill|FusedKernels.(Activations|Sums)|Layouts.LlamaF64|EqualsPyTorch|SmolLM2|smollm2|Stories'
+slow='Matmul.(EveryInstruction|LongSums)|Attention.Prefill|FusedKernels.(Activations|Sums)|Layouts.LlamaF64|EqualsPyTorch|SmolLM2|smollm2|Gemma3\.|Stories'
 # Of time and memory that a sanitizer takes too, or of signals that it handles itself.
 slow+='|Processes.(KilledInACollective|ExitWithoutAWord|TheFirstRankIsKilled)|Stress.MoreRanksThanCores'
 slow+='|MappedFileDeathTest|JsonText.memory_is_bounded'
