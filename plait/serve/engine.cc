@@ -47,8 +47,8 @@ Returned unpack(const std::string& bytes, std::string coords) {
   return r;
 }
 
-/// The weights in one piece of memory and the caches in another, so that small ones share huge pages; each in the order of
-/// the graph, in which they are read.
+/// The weights in one piece of memory and the caches in another, so that small ones share huge pages; each in the order
+/// of the graph, in which they are read.
 std::shared_ptr<States> state_memory(const ServingPlan& plan, i64 rank) {
   StateShapes shapes(*plan.sharded, plan.executor);
   const Graph& g = plan.sharded->graph;
